@@ -129,7 +129,7 @@ class Conversation:
         conversation is unchanged.
     """
     if not turn.strip():
-      errors.refuse('turn', turn, 'say something')
+      errors.refuse('turn', turn, 'it must not be empty: give a text')
     said = [turns.Message(turns.USER, turn)]
     ids = _framed(self._generator, said, self._ended)
     self._state, completion = self._generator.extend(

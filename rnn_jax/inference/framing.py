@@ -22,7 +22,7 @@ from rnn_jax.data.text.examples import base
 from rnn_jax.runs import bundle as bundle_lib
 
 SPACES = b' \n\t\r\v\f'
-MOST = 2**30
+MAX_IDS = 2**30
 SHOWN = 60  # characters of a text that a message shows
 
 
@@ -85,9 +85,9 @@ def spans(framed: Framed, tokenizer: tokenizer_lib.Tokenizer) -> np.ndarray:
   from the first counted one on that isn't found, and for marks of a template.
   """
   ids_L, text = framed.ids_L, framed.text
-  pieces = pieces_of(ids_L, tokenizer)
+  spelled = bytes_of(ids_L, tokenizer)
   if tokenizer.decode_bytes(ids_L) == text:
-    ends_L = np.cumsum([len(pieces[i]) for i in ids_L.tolist()])
+    ends_L = np.cumsum([len(spelled[i]) for i in ids_L.tolist()])
     return np.stack([np.append(0, ends_L[:-1]), ends_L], 1).astype(np.int64)
   spans_Lx2 = np.full((len(ids_L), 2), -1, np.int64)
   at = 0
@@ -97,7 +97,7 @@ def spans(framed: Framed, tokenizer: tokenizer_lib.Tokenizer) -> np.ndarray:
       while text[at : at + 1] == b'\n':  # between two turns
         at += 1
       continue
-    piece = None if token == tokenizer.unknown else pieces[token]
+    piece = None if token == tokenizer.unknown else spelled[token]
     if (begin := _find(text, at, piece, tokenizer.lossless)) < 0:
       if tokenizer.template and not framed.counted_L[n]:
         continue
@@ -107,7 +107,7 @@ def spans(framed: Framed, tokenizer: tokenizer_lib.Tokenizer) -> np.ndarray:
   return spans_Lx2
 
 
-def pieces_of(
+def bytes_of(
   ids: np.ndarray, tokenizer: tokenizer_lib.Tokenizer
 ) -> dict[int, bytes]:
   """Returns the bytes of each id that occurs in an array."""
@@ -159,7 +159,7 @@ def _example(config, tokenizer, content):
     task = tasks.Config(name=task.frames_as)
   longest = 4 * len(content) + 16  # no token is shorter than a byte
   if tokenizer.template and task.answers:
-    longest = MOST  # a template writes any number of tokens
+    longest = MAX_IDS  # a template writes any number of tokens
   options = base.Options(task, config.data, longest, None)
   reader = _Text(content)
   whole = np.array([0]), np.array([0]), reader.sizes

@@ -150,8 +150,8 @@ class Score:
     """Yields all predicted tokens in order, also those that don't count."""
     values, tokenizer = self.values, self.tokenizer
     ids = np.append(values.top_LxK.ravel(), self.framed.ids_L)
-    pieces = framing.pieces_of(ids, tokenizer)
-    names = {i: readable(piece) for i, piece in pieces.items()}
+    spelled = framing.bytes_of(ids, tokenizer)
+    names = {i: readable(raw) for i, raw in spelled.items()}
     columns = (self.framed.ids_L, self.spans_Lx2, self.framed.counted_L)
     for n, (i, (start, stop), counted) in enumerate(
       zip(*(column.tolist() for column in columns), strict=True)

@@ -89,7 +89,7 @@ class Completion:
     return float(np.sum(self.logprobs, dtype=np.float64))
 
 
-class Pieces:
+class TokenBytes:
   """The bytes of tokens, as the tokenizer has them, but faster.
 
   Attributes:
@@ -98,13 +98,13 @@ class Pieces:
 
   def __init__(self, tokenizer: tokenizer_lib.Tokenizer) -> None:
     self.boundary = tokenizer.boundary
-    self._pieces = [tokenizer.decode_bytes([n]) for n in range(tokenizer.size)]
+    self._bytes = [tokenizer.decode_bytes([n]) for n in range(tokenizer.size)]
 
   def decode_bytes(self, ids: int | Sequence[int]) -> bytes:
     """Returns the bytes of one token or several."""
     if isinstance(ids, int):
-      return self._pieces[ids]
-    return b''.join([self._pieces[n] for n in ids])
+      return self._bytes[ids]
+    return b''.join([self._bytes[n] for n in ids])
 
 
 class Decodes(Protocol):
@@ -126,14 +126,14 @@ class Row:
     reason: why it ended; '' until it did.
   """
 
-  def __init__(self, pieces: Decodes, options: Options) -> None:
+  def __init__(self, tokenizer: Decodes, options: Options) -> None:
     self.made = 0
     self.tokens: list[int] = []
     self.logprobs: list[float] = []
     self.reason = ''
     self._limit = options.max_new_tokens
-    self._boundary = pieces.boundary if options.stop_at_boundary else None
-    self._writer = Writer(pieces, options.stop)
+    self._boundary = tokenizer.boundary if options.stop_at_boundary else None
+    self._writer = Writer(tokenizer, options.stop)
     self._shown = 0
 
   def advance(self, tokens: Sequence[int]) -> None:

@@ -133,7 +133,7 @@ class Scheduler:
           self.slots.free(slot)
           self._end(row, reason)
       while job.placed < job.options.n:
-        self._end(job.next_row(self.served.pieces), reason)
+        self._end(job.next_row(self.served.token_bytes), reason)
 
   def _forget(self, job):
     """Removes a job from all that waits, is read, or waits for a slot."""
@@ -235,7 +235,7 @@ class Scheduler:
     if job.options.max_new_tokens:
       self._ready.append(job)
     else:
-      self._end(job.next_row(self.served.pieces), 'length')
+      self._end(job.next_row(self.served.token_bytes), 'length')
 
   def _fill_slots(self):
     """Gives free slots to completions whose prompt has been read."""
@@ -244,7 +244,7 @@ class Scheduler:
         return
       job = self._ready[0]
       try:
-        self.slots.place(slot, job.next_row(self.served.pieces))
+        self.slots.place(slot, job.next_row(self.served.token_bytes))
       except errors.InputError as error:  # its constraint is too large
         self._fail(job, error)
         continue

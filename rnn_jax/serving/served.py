@@ -41,7 +41,7 @@ class Served:
     digest: of all that its numbers follow from, in hexadecimal.
     root: the key of the state before any text (reading.py).
     grammars: makes the matchers of constraints.
-    pieces: the bytes of its tokens.
+    token_bytes: the bytes of its tokens.
   """
 
   def __init__(
@@ -66,7 +66,7 @@ class Served:
     self.digest = states.digest(source.params, *map(repr, facts), spec)
     self.root = _root(self.digest, chunks)
     self.grammars = constraint.Grammars(self.tokenizer)
-    self.pieces = text_lib.Pieces(self.tokenizer)
+    self.token_bytes = text_lib.TokenBytes(self.tokenizer)
     leaves = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
     shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(leaves)]
     self._state_shapes = [*shapes, ((1, self.tokenizer.size), np.float32)]

@@ -9,10 +9,14 @@ state that is damaged, cut off, signed with another key or of another model is
 refused. The bytes are data: nothing in them is executed.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import hmac
 import json
+import os
+import pathlib
+import secrets
 from typing import Any
 
 import jax
@@ -25,6 +29,9 @@ from rnn_jax import errors
 MAGIC = b'rnnjaxs1'
 SIGNATURE = 32  # bytes of HMAC-SHA256
 LOGITS = 'logits'
+KEY_FILE = 'signing.key'
+KEY_VARIABLE = 'RNN_JAX_STATE_KEY'
+MIN_KEY = 32  # bytes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,7 +90,7 @@ def load(data: bytes, key: bytes) -> State:
   """
   _check_key(key)
   content, signature = data[:-SIGNATURE], data[-SIGNATURE:]
-  signed = hmac.compare_digest(hmac.digest(key, content, 'sha256'), signature)
+  signed = hmac.compare_hashed(hmac.digest(key, content, 'sha256'), signature)
   if len(data) < SIGNATURE + len(MAGIC) or not signed:
     raise errors.InputError(
       f'state of {len(data):,} bytes: its signature is wrong, so it is damaged '
@@ -106,6 +113,47 @@ def load(data: bytes, key: bytes) -> State:
     tuple(arrays[name] for name in sorted(arrays)),
     logits,
   )
+
+
+def read_key(path: str | None, store: str) -> bytes:
+  """Returns the key that signs states.
+
+  It is that of the file, else of $RNN_JAX_STATE_KEY, else of the folder of
+  stored states, where it is made; with a Redis server one must be given, the
+  same for all replicas.
+
+  Raises:
+    InputError: it can't be read or made, or is short.
+  """
+  if path:
+    try:
+      key = pathlib.Path(path).read_bytes().strip()
+    except OSError as error:
+      errors.refuse('state_key_file', path, f'{error.strerror}')
+    return _hashed(key, f'state_key_file={path!r}')
+  if given := os.environ.get(KEY_VARIABLE):
+    return _hashed(given.encode(), KEY_VARIABLE)
+  if '://' in store:
+    raise errors.InputError(
+      f'store=redis: replicas sign states with one key: give it by '
+      f'--state_key_file or {KEY_VARIABLE} (openssl rand -hex 32)'
+    )
+  own = pathlib.Path(store) / KEY_FILE
+  try:
+    own.parent.mkdir(parents=True, exist_ok=True)
+    part = own.with_name(f'{KEY_FILE}.{os.getpid()}.part')
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), 'wb') as file:
+      file.write(secrets.token_hex(MIN_KEY).encode())
+      file.flush()
+      os.fsync(file.fileno())
+    with contextlib.suppress(FileExistsError):
+      os.link(part, own)  # another process may have made it
+    part.unlink()
+    return _hashed(own.read_bytes().strip(), str(own))
+  except OSError as error:
+    errors.refuse(
+      'store', store, f'{error.strerror}: give a folder that can be written'
+    )
 
 
 def digest(params: Any, *facts: str) -> str:
@@ -133,3 +181,12 @@ def _metadata(body):
 def _check_key(key):
   if not isinstance(key, bytes) or not key:
     errors.refuse('key', key, 'give secret bytes, 32 or more')
+
+
+def _hashed(key, source):
+  if len(key) < MIN_KEY:
+    raise errors.InputError(
+      f'{source}: {len(key)} bytes: give {MIN_KEY} or more (openssl rand '
+      '-hex 32)'
+    )
+  return hashlib.sha256(key).digest()

@@ -61,11 +61,11 @@ class Job:
     late = self.options.deadline_seconds
     return 'deadline' if late is not None and self.seconds() > late else ''
 
-  def next_row(self, pieces: text_lib.Pieces) -> 'Row':
+  def next_row(self, token_bytes: text_lib.TokenBytes) -> 'Row':
     """Returns the row of the next completion."""
     matcher = self._matcher.copy() if self._matcher else None
     self.placed += 1
-    return Row(self, self.placed - 1, pieces, matcher)
+    return Row(self, self.placed - 1, token_bytes, matcher)
 
   @property
   def done(self) -> bool:
@@ -92,10 +92,10 @@ class Row(text_lib.Row):
     self,
     job: Job,
     choice: int,
-    pieces: text_lib.Pieces,
+    token_bytes: text_lib.TokenBytes,
     matcher: constraint.Matcher | None,
   ) -> None:
-    super().__init__(pieces, job.options)
+    super().__init__(token_bytes, job.options)
     self.job = job
     self.choice = choice
     self.matcher = matcher

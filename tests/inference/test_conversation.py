@@ -57,7 +57,7 @@ def test_a_conversation_equals_one_pass_over_its_turns(generator, bias):
 def test_an_invalid_turn_changes_nothing(generator, monkeypatch):
   options = greedy(6)
   talk = conversation.Conversation(generator, options)
-  with pytest.raises(errors.InputError, match="turn=' ': say something"):
+  with pytest.raises(errors.InputError, match="turn=' ': it must not be empty"):
     talk.say(' ')
   (asked,) = generator.generate([TURNS[0]], options).completions
   assert talk.say(TURNS[0]) == asked.text

@@ -224,7 +224,7 @@ class Answer:
       return
     entry['tokens'].append(self._token_text(token))
     entry['token_logprobs'].append(logprob)
-    raw = self._model.pieces.decode_bytes(token)
+    raw = self._model.token_bytes.decode_bytes(token)
     entry['text_offset'].append(places.next(raw))
     names = None
     if best is not None:
@@ -236,7 +236,7 @@ class Answer:
 
   def _token_text(self, token):
     """Returns a token's text, or 'bytes:\\xe2' of incomplete characters."""
-    raw = self._model.pieces.decode_bytes(token)
+    raw = self._model.token_bytes.decode_bytes(token)
     try:
       return raw.decode()
     except UnicodeDecodeError:
@@ -246,7 +246,7 @@ class Answer:
     return {
       'token': self._token_text(token),
       'logprob': logprob,
-      'bytes': [*self._model.pieces.decode_bytes(token)],
+      'bytes': [*self._model.token_bytes.decode_bytes(token)],
     }
 
   def _add(self, index, text, entry):

@@ -34,10 +34,10 @@ from rnn_jax import errors
 from rnn_jax.serving import defects
 from rnn_jax.system import files
 
-MOST = 4096  # connections, whatever the descriptors
+MAX_CONNECTIONS = 4096  # connections, whatever the descriptors
 BURST = 512  # connections that are accepted before one is looked at
 RESERVE = 32  # descriptors for files and stores
-LEAST = 8  # connections that make a server
+MIN_CONNECTIONS = 8  # connections that make a server
 EVERY = 60.0  # seconds between two lines of one kind
 WAITING = ('idle', 'head', 'body')  # for a request
 
@@ -54,7 +54,7 @@ class Patience:
     answer: seconds from a request's head until its answer has been read.
   """
 
-  connections: int = MOST
+  connections: int = MAX_CONNECTIONS
   burst: int = BURST
   idle: float = 30.0
   head: float = 10.0
@@ -81,7 +81,7 @@ def available() -> Room:
   """
   soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
   used = len(os.listdir('/dev/fd')) if os.path.isdir('/dev/fd') else RESERVE
-  wanted = MOST + 2 * BURST + RESERVE + used
+  wanted = MAX_CONNECTIONS + 2 * BURST + RESERVE + used
   if soft == resource.RLIM_INFINITY:
     soft = wanted
   limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -92,12 +92,12 @@ def available() -> Room:
     except (OSError, ValueError):
       pass  # it keeps what it has
   free = soft - RESERVE - used
-  burst = min(max(free // 8, LEAST), BURST)
-  count = min(MOST, free - 2 * burst)
-  if count < LEAST:
+  burst = min(max(free // 8, MIN_CONNECTIONS), BURST)
+  count = min(MAX_CONNECTIONS, free - 2 * burst)
+  if count < MIN_CONNECTIONS:
     raise errors.InputError(
       f'the limit of open files is {soft}: too low for connections: raise it '
-      f'to {RESERVE + used + 3 * LEAST} or more (ulimit -n 1024)'
+      f'to {RESERVE + used + 3 * MIN_CONNECTIONS} or more (ulimit -n 1024)'
     )
   return Room(count, burst)
 

@@ -8,15 +8,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from collections.abc import Sequence
 
-from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving import requests
-from rnn_jax.serving import work
 from rnn_jax.serving.http import errors as http_errors
 
 
 class Running:
-  """Submitted requests, which belong to one answer.
+  """Requests that belong to one answer.
 
   Attributes:
     first_token: seconds until the first token of all; None: none yet.
@@ -30,19 +29,11 @@ class Running:
     self._queue = asyncio.Queue()
     self._handles: list[requests.Handle] = []
 
-  def submit(
-    self, engine: engine_lib.Engine, jobs: tuple[work.Job, ...]
-  ) -> None:
-    """Submits all requests or, if one is refused, none; from any thread.
-
-    Raises:
-      QueueFullError, ClosedError: it takes no more.
-      InputError: there are more than its queue holds.
-    """
-    for n, job in enumerate(jobs):
-      job.handle.listener = self._listener(n)
-    engine.submit_all(jobs)
-    self._handles = [job.handle for job in jobs]
+  def follow(self, handles: Sequence[requests.Handle]) -> None:
+    """Takes requests that are about to be submitted; from any thread."""
+    self._handles = [*handles]
+    for n, handle in enumerate(handles):
+      handle.listener = self._listener(n)
 
   def cancel(self) -> bool:
     """Ends what still runs; its slots are free after the engine's step.

@@ -89,7 +89,7 @@ class Scoring(base.Routes):
       if tokenizer.encode_document(text).tolist() == [*given]:
         return text
     raise http_errors.bad_request(
-      'input: tokens that are no text of this model: give the text', 'input'
+      "input: tokens that aren't a text of this model: give the text", 'input'
     )
 
   async def _form(self, form, request):

@@ -15,11 +15,8 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import hmac
 import math
-import os
-import pathlib
 import secrets
 import threading
 import time
@@ -44,9 +41,6 @@ from rnn_jax.serving.http import errors as http_errors
 
 RECENT = 1024  # answers whose states can still be made
 RECENT_BYTES = 64 * 2**20
-KEY_FILE = 'signing.key'
-KEY_VARIABLE = 'RNN_JAX_STATE_KEY'
-LEAST_KEY = 32  # bytes
 RELOAD_SECONDS = 600.0
 
 T = TypeVar('T')
@@ -156,7 +150,7 @@ class Service:
     self.ready = False
     self.model = model
     self._load = load
-    self._key = options.state_key or secrets.token_bytes(LEAST_KEY)
+    self._key = options.state_key or secrets.token_bytes(states.MIN_KEY)
     self._recent: collections.OrderedDict[tuple[str, str], list[Conversation]]
     self._recent = collections.OrderedDict()
     self._recent_bytes = 0
@@ -506,56 +500,6 @@ class Service:
   def _owner_key(self, owner: str) -> bytes:
     """A key for each owner: nobody can use bytes of another."""
     return hmac.digest(self._key, b'owner ' + owner.encode(), 'sha256')
-
-
-def read_state_key(path: str | None, store: str) -> bytes:
-  """Returns the key that signs states.
-
-  It is that of the file, else of $RNN_JAX_STATE_KEY, else of the folder of
-  stored states, where it is made; with a Redis server one must be given, the
-  same for all replicas.
-
-  Raises:
-    InputError: it can't be read or made, or is short.
-  """
-  if path:
-    try:
-      key = pathlib.Path(path).read_bytes().strip()
-    except OSError as error:
-      errors.refuse('state_key_file', path, f'{error.strerror}')
-    return _check_key(key, f'state_key_file={path!r}')
-  if given := os.environ.get(KEY_VARIABLE):
-    return _check_key(given.encode(), KEY_VARIABLE)
-  if '://' in store:
-    raise errors.InputError(
-      f'store=redis: replicas sign states with one key: give it by '
-      f'--state_key_file or {KEY_VARIABLE} (openssl rand -hex 32)'
-    )
-  own = pathlib.Path(store) / KEY_FILE
-  try:
-    own.parent.mkdir(parents=True, exist_ok=True)
-    part = own.with_name(f'{KEY_FILE}.{os.getpid()}.part')
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), 'wb') as file:
-      file.write(secrets.token_hex(LEAST_KEY).encode())
-      file.flush()
-      os.fsync(file.fileno())
-    with contextlib.suppress(FileExistsError):
-      os.link(part, own)  # another process may have made it
-    part.unlink()
-    return _check_key(own.read_bytes().strip(), str(own))
-  except OSError as error:
-    errors.refuse(
-      'store', store, f'{error.strerror}: give a folder that can be written'
-    )
-
-
-def _check_key(key, source):
-  if len(key) < LEAST_KEY:
-    raise errors.InputError(
-      f'{source}: {len(key)} bytes: give {LEAST_KEY} or more (openssl rand '
-      '-hex 32)'
-    )
-  return hashlib.sha256(key).digest()
 
 
 def _size(conversations):

@@ -30,7 +30,8 @@ class States(base.Routes):
 
     def begin():
       job = plans.of_state(self.service, owner, form)
-      running.submit(self.service.engine, (job,))
+      running.follow([job.handle])
+      self.service.engine.submit_all([job])
 
     await base.thread(begin)
     try:

@@ -45,7 +45,8 @@ class Writing(base.Routes):
       answer = answers.Answer(self.service, plan, chat)
       echoed = self._echo(plan, answer) if plan.echo else []
       if plan.writes:
-        running.submit(self.service.engine, plan.jobs)
+        running.follow([job.handle for job in plan.jobs])
+        self.service.engine.submit_all(plan.jobs)
       return plan, answer, echoed
 
     plan, answer, echoed = await self._begin(begin, request, form)

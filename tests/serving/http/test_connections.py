@@ -156,10 +156,13 @@ def test_a_client_that_does_not_read_is_ended(service, patience, sips):
   [
     ((256, 256), 256 - 32 - 3 - 2 * 27),
     ((256, 1024), 1024 - 32 - 3 - 2 * 123),
-    ((1024, 2**20), connections.MOST),
-    ((2**20, 2**20), connections.MOST),
-    ((1024, resource.RLIM_INFINITY), connections.MOST),
-    ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), connections.MOST),
+    ((1024, 2**20), connections.MAX_CONNECTIONS),
+    ((2**20, 2**20), connections.MAX_CONNECTIONS),
+    ((1024, resource.RLIM_INFINITY), connections.MAX_CONNECTIONS),
+    (
+      (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+      connections.MAX_CONNECTIONS,
+    ),
   ],
 )
 def test_connections_fit_the_descriptors(monkeypatch, limits, count):

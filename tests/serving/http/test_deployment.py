@@ -10,8 +10,8 @@ import sys
 import pytest
 import yaml
 
+from rnn_jax.serving import states
 from rnn_jax.serving.http import app as app_lib
-from rnn_jax.serving.http import service as service_lib
 from tests.support import launchers
 from tests.support import tiny
 
@@ -88,7 +88,7 @@ def test_a_pod_runs_a_server_and_asks_how_it_is(manifests, tmp_path):
   values = read_flags(container['command'])
   assert values['drain_seconds'] < pod['terminationGracePeriodSeconds']
   names = {each['name'] for each in container['env']}
-  assert service_lib.KEY_VARIABLE in names and '://' in values['store']
+  assert states.KEY_VARIABLE in names and '://' in values['store']
   (port,) = container['ports']
   (outer,) = manifests['Service']['spec']['ports']
   assert port['containerPort'] == outer['targetPort'] == values['port']
