@@ -12,8 +12,6 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 
-import numpy as np
-
 from rnn_jax import errors
 from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
@@ -42,7 +40,7 @@ def reply(
   """
   generator.check_asks()
   _check_no_stop(options)
-  ids = _framed(generator, parsed(messages), None)
+  ids = generator.encode_turns(parsed(messages))
   return generator.generate([ids], options).completions[0]
 
 
@@ -73,12 +71,6 @@ def parsed(messages: Sequence[Mapping[str, str]]) -> list[turns.Message]:
 
 def _refuse(number, value, remedy):
   raise errors.InputError(f'messages[{number}]={value!r:.200}: {remedy}')
-
-
-def _framed(generator, said, ended) -> np.ndarray:
-  """Returns the ids of turns that a reply follows."""
-  framing = generator.framing
-  return framing.prompt(framing.cleaned(said), ended)
 
 
 def _check_no_stop(options):
@@ -131,7 +123,7 @@ class Conversation:
     if not turn.strip():
       errors.refuse('turn', turn, 'it must not be empty: give a text')
     said = [turns.Message(turns.USER, turn)]
-    ids = _framed(self._generator, said, self._ended)
+    ids = self._generator.encode_turns(said, self._ended)
     self._state, completion = self._generator.extend(
       self._state, ids, self._turns, self._options, listener
     )

@@ -208,7 +208,8 @@ class Generator:
       'give fewer',
     )
     ids = [self.encode(prompt, options.continues) for prompt in prompts]
-    self.check(max(map(len, ids)), options)
+    for each in ids:
+      self.check(each, options)
     timing, rows = Timing(), []
     with activity.doing('generating', len(prompts), 'texts') as done:
       for begin in range(0, len(prompts), options.batch_size):
@@ -242,7 +243,7 @@ class Generator:
       InputError: as `generate`, before the first part.
     """
     ids = self.encode(prompt, options.continues)
-    self.check(len(ids), options)
+    self.check(ids, options)
     return self._parts(ids, options)
 
   def _parts(self, ids, options):
@@ -297,17 +298,28 @@ class Generator:
   def _text(self, prompt):
     return prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
 
+  @property
+  def beginning(self) -> np.ndarray:
+    """The ids that a text begins with, before its own."""
+    if self.asks:
+      return self.framing.begin
+    return np.array([self.tokenizer.boundary], np.int32)
+
   def encode(
-    self, prompt: str | np.ndarray, continues: bool = False
+    self,
+    prompt: str | np.ndarray,
+    continues: bool = False,
+    ended: bool | None = None,
   ) -> np.ndarray:
     """Returns the ids that the model reads for a prompt.
 
     Args:
       prompt: a text, or ids, which are returned as they are.
       continues: whether it is within a document, not at its start.
+      ended: whether the state that it follows has ended; None: it follows none.
 
     Raises:
-      InputError: the vocabulary doesn't cover it, or there is nothing to read.
+      InputError: the vocabulary doesn't cover it, or it can't be continued.
     """
     if isinstance(prompt, np.ndarray):
       return prompt
@@ -315,14 +327,34 @@ class Generator:
       errors.refuse(
         'continues', True, 'a prompt is a whole question: leave it out'
       )
-    if self.asks:
-      return self.framing.prompt([turns.Message(turns.USER, prompt)])
+    if self.asks and (prompt or ended is None):
+      said = [turns.Message(turns.USER, prompt)]
+      return self.framing.prompt(said, ended)
     ids = self.tokenizer.encode(prompt)
-    if not continues:
+    if ended is None and not continues:
       return np.concatenate([[self.tokenizer.boundary], ids])
-    if not len(ids):
-      errors.refuse('prompt', prompt, 'there is nothing to continue')
     return ids
+
+  def encode_turns(
+    self,
+    messages: Sequence[turns.Message],
+    ended: bool | None = None,
+    reply: bool = True,
+  ) -> np.ndarray:
+    """Returns the ids of turns, framed as in training.
+
+    Args:
+      messages: the turns.
+      ended: whether the state that they follow has ended; None: they begin a
+        conversation.
+      reply: whether the next turn is the model's; False: others may follow.
+
+    Raises:
+      InputError: the model wasn't trained on turns, the vocabulary doesn't
+        cover one, or the chat template refuses them.
+    """
+    self.check_asks()
+    return self.framing.prompt(self.framing.cleaned(messages), ended, reply)
 
   def check_asks(self) -> None:
     """Checks that the model was trained on turns.
@@ -336,13 +368,32 @@ class Generator:
         "task.name='dialogue'"
       )
 
-  def check(self, read: int, options: text_lib.Options) -> None:
-    """Checks that the model can continue `read` tokens in this way.
+  def check(
+    self, ids: np.ndarray, options: text_lib.Options, before: int | None = None
+  ) -> None:
+    """Checks that the model can read ids and continue them in this way.
+
+    Args:
+      ids: of a prompt.
+      options: how it is continued.
+      before: how many tokens the state that they follow has read; None: they
+        follow none.
 
     Raises:
-      InputError: learned positions are too few, or a bias is of no token.
+      InputError: it can't; names the argument.
     """
+    size = self.tokenizer.size
+    if ids.ndim != 1 or ids.dtype.kind not in 'iu' and len(ids):
+      errors.refuse(
+        'prompt', f'{ids.dtype}{list(ids.shape)}', 'give whole numbers, 1-D'
+      )
+    if not len(ids) and before is None:
+      errors.refuse('prompt', '', 'there is nothing to read or continue')
+    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
+      wrong = ids.min() if ids.min() < 0 else ids.max()
+      errors.refuse('prompt', int(wrong), f'give ids from 0 to {size - 1}')
     longest, new = self.longest, options.max_new_tokens
+    read = (before or 0) + len(ids)
     # A request that only reads makes no token.
     if longest and read + max(new, 1) - 1 > longest:
       errors.refuse(
@@ -352,10 +403,8 @@ class Generator:
         f'{max(longest + 1 - read, 0)} more',
       )
     for token in options.sampling.logit_bias:
-      if not 0 <= token < self.tokenizer.size:
-        errors.refuse(
-          'logit_bias', token, f'give tokens 0 to {self.tokenizer.size - 1}'
-        )
+      if not 0 <= token < size:
+        errors.refuse('logit_bias', token, f'give tokens 0 to {size - 1}')
 
   @property
   def longest(self) -> int:
@@ -378,6 +427,8 @@ class Generator:
 
   def _remember(self, carry, ids, options):
     """Adds what penalties and biases need of prompts."""
+    if not options.sampling.remembers:
+      return carry
     memory = sampler.remember(ids, options.sampling, self.tokenizer.size)
     return carry._replace(memory=jax.device_put(memory))
 

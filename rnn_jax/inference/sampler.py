@@ -35,13 +35,8 @@ def words(vocabulary: int) -> int:
 
 def remember(
   prompts: Sequence[np.ndarray], settings: sampling.Sampling, vocabulary: int
-) -> Memory | None:
-  """Returns what rows with these prompts remember at first, on the host.
-
-  None: the settings need nothing of it.
-  """
-  if not settings.counts_tokens and not settings.logit_bias:
-    return None
+) -> Memory:
+  """Returns what rows with these prompts remember at first, on the host."""
   shape = len(prompts), vocabulary
   prompt_BxV, bias_BxV = np.zeros(shape, bool), np.zeros(shape, np.float32)
   for row, ids in enumerate(prompts):

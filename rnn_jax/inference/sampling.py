@@ -79,10 +79,12 @@ class Sampling:
         errors.refuse(name, value, f'give -{MAX_BIAS:g} to {MAX_BIAS:g}')
 
   @property
-  def counts_tokens(self) -> bool:
-    """Whether it depends on which tokens the prompt or the text has."""
+  def remembers(self) -> bool:
+    """Whether it needs more than the logits: see sampler.Memory."""
     penalties = self.presence_penalty, self.frequency_penalty
-    return self.repetition_penalty != 1 or any(penalties)
+    return (
+      self.repetition_penalty != 1 or any(penalties) or bool(self.logit_bias)
+    )
 
   def kind(self, vocabulary: int, adjusts: bool = False) -> 'Kind':
     """Returns the kind of program that samples with it, and no other way.
@@ -98,7 +100,7 @@ class Sampling:
       width = max(MIN_WIDTH, 1 << (self.top_k - 1).bit_length())
     elif self.top_p < 1:
       width = vocabulary
-    adjusts |= self.counts_tokens or bool(self.logit_bias)
+    adjusts |= self.remembers
     return Kind((min(width, vocabulary),), adjusts, 0)
 
 

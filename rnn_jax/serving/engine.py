@@ -2,11 +2,11 @@
 
     engine = Engine(bundle, Options(slots=16))
     with engine.running():
-      ids = engine.model().encode('def main(')
+      ids = engine.model().generator.encode('def main(')
       handle = engine.submit(ids, requests.Options(max_new_tokens=50))
       print(handle.result().completions[0].text)
 
-A request waits in a queue (intake.py), its prompt is read chunk by chunk
+A request waits in a queue (work.py), its prompt is read chunk by chunk
 (reading.py), its state enters a slot (slots.py), and all slots make tokens
 together until a row ends and leaves its slot to the next one; scheduler.py says
 what is next.
@@ -34,7 +34,6 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.runs import bundle as bundle_lib
-from rnn_jax.serving import intake as intake_lib
 from rnn_jax.serving import prefixes as prefixes_lib
 from rnn_jax.serving import programs as programs_lib
 from rnn_jax.serving import reading
@@ -125,7 +124,7 @@ class Engine:
     """
     self.options = options
     self._first = self._serve(model, adapters)
-    self._intake = intake_lib.Intake(options.queue)
+    self._intake = work.Intake(options.queue)
     self._scheduler: scheduler_lib.Scheduler | None = None
     self._runs = False
     self._thread: threading.Thread | None = None
@@ -188,7 +187,7 @@ class Engine:
     """Queues a request. Returns its handle.
 
     Args:
-      ids: what is read, as `model().encode` returns it of a text.
+      ids: what is read, as `model().generator.encode` returns it of a text.
       options: how to continue it.
       listener: see requests.Handle.
 
@@ -197,16 +196,37 @@ class Engine:
       QueueFullError: too many requests wait.
       ClosedError: the engine was closed.
     """
-    job = self.model(options.adapter).job(ids, options)
+    job = self.job(ids, options)
     job.handle.listener = listener
     self.submit_all([job])
     return job.handle
+
+  def job(self, ids: np.ndarray, options: requests.Options) -> work.Job:
+    """Returns a request that the model can serve; nothing checks it again.
+
+    Args:
+      ids: what is read, after the state.
+      options: how it is continued.
+
+    Raises:
+      InputError: the model can't serve it.
+    """
+    served, state = self.model(options.adapter), options.state
+    before = None
+    if state is not None:
+      served.check_state(state)
+      before = state.count
+    served.generator.check(ids, options, before)
+    matcher = None
+    if options.constraint is not None:
+      matcher = served.grammars.matcher(options.constraint)
+    return work.Job(ids.astype(np.int32), options, matcher, served.adapter)
 
   def submit_all(self, jobs: Sequence[work.Job]) -> None:
     """Queues the jobs of requests, all or none.
 
     Args:
-      jobs: from `model().job`.
+      jobs: from `job`.
 
     Raises:
       InputError: there are more than the queue holds.
@@ -283,14 +303,11 @@ class Engine:
     Raises:
       InputError: the model can't serve one.
     """
-    model = self.model(options.adapter)
+    generator, state = self.model(options.adapter).generator, options.state
+    ended = None if state is None else state.ended
     handles: list[requests.Handle] = []
     for n, prompt in enumerate(prompts):
-      ids = (
-        model.encode(prompt, options.state)
-        if isinstance(prompt, str)
-        else prompt
-      )
+      ids = generator.encode(prompt, ended=ended)
       index = options.index + n * options.n
       own = dataclasses.replace(options, index=index)
       while len(handles) == n:

@@ -16,7 +16,6 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.serving import defects
-from rnn_jax.serving import intake as intake_lib
 from rnn_jax.serving import prefixes
 from rnn_jax.serving import programs as programs_lib
 from rnn_jax.serving import reading
@@ -52,7 +51,7 @@ class Scheduler:
     programs: programs_lib.Programs,
     store: prefixes.Store,
     read_seconds: float,
-    intake: intake_lib.Intake,
+    intake: work.Intake,
   ) -> None:
     """Takes a model and its programs, and where requests come from.
 

@@ -7,14 +7,12 @@ has a digest of its own, and so no state of one is ever read by another.
 import copy
 import hashlib
 from collections.abc import Mapping
-from collections.abc import Sequence
 
 import jax
 import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
-from rnn_jax.data.text import turns
 from rnn_jax.inference import decode
 from rnn_jax.inference import generate
 from rnn_jax.inference import row_adapters
@@ -23,9 +21,7 @@ from rnn_jax.models import int8_weights
 from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import constraint
-from rnn_jax.serving import requests
 from rnn_jax.serving import states
-from rnn_jax.serving import work
 
 Adapters = Mapping[str, adapter_lib.Adapter]
 
@@ -128,91 +124,6 @@ class Served:
   def segment_end(self) -> int | None:
     """The token that ends a segment of a text, or None."""
     return self.tokenizer.boundary if self.asks else None
-
-  @property
-  def beginning(self) -> np.ndarray:
-    """The ids that a text begins with, before its own."""
-    if self.asks:
-      return self.generator.framing.begin
-    return np.array([self.tokenizer.boundary], np.int32)
-
-  def encode(
-    self,
-    prompt: str,
-    state: states.State | None = None,
-    continues: bool = False,
-  ) -> np.ndarray:
-    """Returns the ids that are read for a text.
-
-    Args:
-      prompt: the text.
-      state: what it follows; None: nothing.
-      continues: whether it is within a document, not at its start.
-
-    Raises:
-      InputError: the vocabulary doesn't cover it, or it can't be continued.
-    """
-    if state is None:
-      return self.generator.encode(prompt, continues)
-    if not self.asks or not prompt:
-      return self.tokenizer.encode(prompt)
-    said = [turns.Message(turns.USER, prompt)]
-    return self.generator.framing.prompt(said, state.ended)
-
-  def job(self, ids: np.ndarray, options: requests.Options) -> work.Job:
-    """Returns a request that the model can serve; it is the one check of all.
-
-    Args:
-      ids: what is read, after the state.
-      options: how it is continued.
-
-    Raises:
-      InputError: the model can't serve it.
-    """
-    self._check_ids(ids)
-    count, matcher = len(ids), None
-    if options.state is not None:
-      self.check_state(options.state)
-      count += options.state.count
-    elif not len(ids):
-      errors.refuse('prompt', '', 'there is nothing to read')
-    self.generator.check(count, options)
-    if options.constraint is not None:
-      matcher = self.grammars.matcher(options.constraint)
-    return work.Job(ids.astype(np.int32), options, matcher, self.adapter)
-
-  def _check_ids(self, ids):
-    size = self.tokenizer.size
-    whole = ids.dtype.kind in 'iu' or not len(ids)
-    if ids.ndim != 1 or not whole:
-      errors.refuse(
-        'prompt', f'{ids.dtype}{list(ids.shape)}', 'give whole numbers, 1-D'
-      )
-    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
-      wrong = ids.min() if ids.min() < 0 else ids.max()
-      errors.refuse('prompt', int(wrong), f'give ids from 0 to {size - 1}')
-
-  def encode_turns(
-    self,
-    messages: Sequence[turns.Message],
-    ended: bool | None = None,
-    reply: bool = True,
-  ) -> np.ndarray:
-    """Returns the ids of turns, framed as in training.
-
-    Args:
-      messages: the turns.
-      ended: whether the state that they follow has ended; None: they begin a
-        conversation.
-      reply: whether the next turn is the model's; False: others may follow.
-
-    Raises:
-      InputError: the model wasn't trained on turns, the vocabulary doesn't
-        cover one, or the chat template refuses them.
-    """
-    self.generator.check_asks()
-    framing = self.generator.framing
-    return framing.prompt(framing.cleaned(messages), ended, reply)
 
   def load_state(self, data: bytes, key: bytes) -> states.State:
     """Returns the state of bytes from `states.dump`.

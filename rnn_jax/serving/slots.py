@@ -118,8 +118,10 @@ class Slots:
     one = programs.blank._replace(
       state=entry.state, logits_BxV=entry.logits_1xV
     )
-    memory = sampler.remember([job.ids], options.sampling, programs.vocabulary)
-    if memory is not None:
+    if options.sampling.remembers:
+      memory = sampler.remember(
+        [job.ids], options.sampling, programs.vocabulary
+      )
       one = one._replace(memory=jax.device_put(memory, programs.device))
     self._carry = programs.place(self._carry, slot, one)
     self.rows[slot] = row

@@ -90,7 +90,7 @@ def load(data: bytes, key: bytes) -> State:
   """
   _check_key(key)
   content, signature = data[:-SIGNATURE], data[-SIGNATURE:]
-  signed = hmac.compare_hashed(hmac.digest(key, content, 'sha256'), signature)
+  signed = hmac.compare_digest(hmac.digest(key, content, 'sha256'), signature)
   if len(data) < SIGNATURE + len(MAGIC) or not signed:
     raise errors.InputError(
       f'state of {len(data):,} bytes: its signature is wrong, so it is damaged '

@@ -238,7 +238,7 @@ def test_bad_prompts_are_refused(built):
     generator.generate(['abc', 'azx'])
   with pytest.raises(errors.InputError, match='give one or more'):
     generator.generate([])
-  with pytest.raises(errors.InputError, match='nothing to continue'):
+  with pytest.raises(errors.InputError, match='nothing to read or continue'):
     generator.generate([''], options(continues=True))
   assert generator.compilations == 0
 

@@ -135,7 +135,7 @@ def submit(served, request, listener=None):
   """The handle of a request."""
   prompt, options = request
   if isinstance(prompt, str):
-    prompt = served.model(options.adapter).encode(prompt, options.state)
+    prompt = _encode(served, prompt, options)
   return served.submit(prompt, options, listener)
 
 
@@ -154,6 +154,12 @@ def finish(served, handles):
   """Makes steps until all have ended."""
   while not all(handle.done for handle in handles):
     assert served.step()
+
+
+def _encode(served, prompt, options):
+  state = options.state
+  generator = served.model(options.adapter).generator
+  return generator.encode(prompt, ended=state and state.ended)
 
 
 def alone(served, request):

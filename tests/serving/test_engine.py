@@ -149,7 +149,10 @@ def test_nothing_is_compiled_after_the_start():
 def test_the_next_turn_reads_only_what_is_new(talks):
   """And it gets the bits of a conversation that is read from its beginning."""
   cold = models.make(models.generator(asks=True), prefix_bytes=0)
-  ids, known = talks.model().encode_turns(turns.alternate(['abc def'])), 0
+  ids, known = (
+    talks.model().generator.encode_turns(turns.alternate(['abc def'])),
+    0,
+  )
   assert ids[0] == ids[-1] == models.CHARACTERS.boundary
   for n, new in enumerate(('gh', 'fed cba' * 4, 'a b c')):
     request = models.ask(ids, max_new_tokens=20, seed=n)
@@ -164,7 +167,11 @@ def test_the_next_turn_reads_only_what_is_new(talks):
       said = np.append(said, np.int32(models.CHARACTERS.boundary))
     known = len(ids) + len(said)
     ids = np.concatenate(
-      [ids, said, talks.model().encode_turns(turns.alternate([new]), True)]
+      [
+        ids,
+        said,
+        talks.model().generator.encode_turns(turns.alternate([new]), True),
+      ]
     )
   read = endless(ids, max_new_tokens=0, returns_state=True)
   state = write(talks, read).state
@@ -182,9 +189,11 @@ def test_a_state_of_turns_continues_with_a_turn(talks):
   reply = handle.result()
   ids = np.concatenate(
     [
-      talks.model().encode('abc'),
+      talks.model().generator.encode('abc'),
       np.array(reply.completions[0].tokens, np.int32),
-      talks.model().encode_turns(turns.alternate(['de']), reply.state.ended),
+      talks.model().generator.encode_turns(
+        turns.alternate(['de']), reply.state.ended
+      ),
     ]
   )
   whole = models.alone(talks, models.ask(ids, max_new_tokens=9))
@@ -200,14 +209,14 @@ def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
   said = [turns.Message('system', 'abc'), turns.Message('user', 'de')]
   whole = '<|im_start|>system\nabc<|im_end|>\n<|im_start|>user\nde<|im_end|>\n'
   whole = chats.ids(whole + '<|im_start|>assistant\n')
-  assert talks.model().encode_turns(said).tolist() == whole
+  assert talks.model().generator.encode_turns(said).tolist() == whole
   # A state after the system's turn, one after a reply, one after half of it.
-  read = talks.model().encode_turns(said[:1], None, False)
+  read = talks.model().generator.encode_turns(said[:1], None, False)
   asked = models.ask(read, max_new_tokens=0, returns_state=True)
   state = write(talks, asked).state
   for bias, reason in ((50.0, 'boundary'), (-50.0, 'length')):
     asked = models.ask(
-      talks.model().encode_turns(said[1:], state.ended),
+      talks.model().generator.encode_turns(said[1:], state.ended),
       max_new_tokens=3,
       returns_state=True,
       sampling=sampling.Sampling(logit_bias={end: bias}),
@@ -224,7 +233,7 @@ def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
     ids += chats.ids(
       '\n<|im_start|>user\nfg<|im_end|>\n<|im_start|>assistant\n'
     )
-    continued = talks.model().encode('fg', reply.state)
+    continued = talks.model().generator.encode('fg', ended=reply.state.ended)
     assert ids == [*whole, *completion.tokens, *continued]
     if reason == 'boundary':  # else the two are read in different chunks
       one = models.ask(np.array(ids), max_new_tokens=9)
@@ -233,9 +242,9 @@ def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
 
 def test_turns_are_checked(served, talks):
   with pytest.raises(errors.InputError, match="wasn't trained on turns"):
-    served.model().encode_turns(turns.alternate(['a']))
+    served.model().generator.encode_turns(turns.alternate(['a']))
   end = talks.model().tokenizer.boundary
-  ids = talks.model().encode_turns(turns.alternate(['a', ' ', 'b']))
+  ids = talks.model().generator.encode_turns(turns.alternate(['a', ' ', 'b']))
   a, b = (talks.model().tokenizer.encode(text) for text in 'ab')
   assert ids.tolist() == [end, *a, end, end, *b, end]
 

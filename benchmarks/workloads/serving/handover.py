@@ -90,7 +90,7 @@ def _turn(rng, longest):
 
 def _begin(engine, turns, new_tokens):
   """The state after a turn and its answer; the ids up to the next answer."""
-  model = engine.model()
+  model = engine.model().generator
   first = model.encode_turns(turns_lib.alternate(turns[:1]))
   options = requests_lib.Options(
     max_new_tokens=new_tokens, returns_state=True, stop_at_boundary=True

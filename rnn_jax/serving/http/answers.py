@@ -6,6 +6,7 @@ for.
 """
 
 import codecs
+import dataclasses
 import math
 import secrets
 import time
@@ -17,7 +18,6 @@ import numpy as np
 from rnn_jax.inference import surprise
 from rnn_jax.inference import text as text_lib
 from rnn_jax.serving import requests
-from rnn_jax.serving.http import plans
 from rnn_jax.serving.http import service as service_lib
 
 MIN_LOGPROB = (
@@ -33,53 +33,85 @@ FINISHED = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Shape:
+  """What an answer is to have.
+
+  Attributes:
+    adapter: which writes; '': the model itself.
+    counts: how many texts of each prompt.
+    prompt_tokens: of all prompts.
+    logprobs: how many of the most likely tokens to report; None: none, and no
+      log-probabilities.
+    echo: whether it begins with the prompt.
+    writes: whether new tokens are wanted.
+    seed: of the sampling.
+    chat: whether it is that of a chat.
+  """
+
+  adapter: str
+  counts: tuple[int, ...]
+  prompt_tokens: int
+  logprobs: int | None
+  echo: bool
+  writes: bool
+  seed: int
+  chat: bool
+
+
 class Answer:
-  """The answer to one plan, as its tokens come.
+  """An answer, as its tokens come.
 
   Attributes:
     id: of the answer.
   """
 
-  def __init__(
-    self, service: service_lib.Service, plan: plans.Plan, chat: bool
-  ) -> None:
-    self.id = ('chatcmpl-' if chat else 'cmpl-') + secrets.token_hex(12)
-    self._chat = chat
-    self._plan = plan
+  def __init__(self, service: service_lib.Service, shape: Shape) -> None:
+    kind = 'chatcmpl-' if shape.chat else 'cmpl-'
+    self.id = kind + secrets.token_hex(12)
+    self._shape = shape
     self._service = service
     self._created = int(time.time())
-    self._model = service.writer(plan.adapter)
-    self._texts = [''] * plan.choices
+    self._model = service.writer(shape.adapter)
+    self._texts = [''] * sum(shape.counts)
     self._logprobs: list[Any] = [self._no_logprobs() for _ in self._texts]
-    self._begun = [False] * plan.choices
+    self._begun = [False] * len(self._texts)
+    self._echoed = [0] * len(self._texts)  # characters of the prompts
     self._places = [_Places(0) for _ in self._texts]
-    self._numbers = np.cumsum([0, *(job.options.n for job in plan.jobs)])
+    self._numbers = np.cumsum([0, *shape.counts])
 
   # The prompt.
 
-  def echo(self, values: Sequence[surprise.Values | None]) -> list[Any]:
+  def echo(
+    self,
+    prompts: Sequence[np.ndarray],
+    added: Sequence[int],
+    values: Sequence[surprise.Values | None],
+  ) -> list[Any]:
     """Begins each text with its prompt. Returns the choices' parts.
 
     Args:
+      prompts: ids.
+      added: how many of each the client hasn't given.
       values: what the model says of the tokens of each prompt but its first;
         None without log-probabilities.
     """
     parts = []
-    for number, job in enumerate(self._plan.jobs):
-      text = self._model.tokenizer.decode(job.ids)
+    for number, ids in enumerate(prompts):
+      text = self._model.tokenizer.decode(ids)
       entry = None
-      if self._plan.logprobs is not None:
-        entry = self._prompt_logprobs(number, values[number])
+      if self._shape.logprobs is not None:
+        entry = self._prompt_logprobs(ids, added[number], values[number])
       for index in self._indices(number):
         self._places[index] = _Places(len(text))
+        self._echoed[index] = len(text)
         self._add(index, text, entry)
         parts.append(self._part(index, text, entry, None))
     return parts
 
-  def _prompt_logprobs(self, number, values):
+  def _prompt_logprobs(self, ids, added, values):
     entry, places = self._no_logprobs(), _Places(0)
-    ids = self._plan.jobs[number].ids
-    for n in range(self._plan.added[number], len(ids)):
+    for n in range(added, len(ids)):
       logprob, best = None, None
       if n:
         logprob = _finite(values.logprob_L[n - 1])
@@ -105,7 +137,7 @@ class Answer:
       by_choice.setdefault(token.choice, []).append(token)
     for choice, own in by_choice.items():
       index = int(self._numbers[number]) + choice
-      entry = None if self._plan.logprobs is None else self._no_logprobs()
+      entry = None if self._shape.logprobs is None else self._no_logprobs()
       for token in own:
         if entry is not None:
           best = [(i, _finite(p)) for i, p in token.alternatives]
@@ -123,17 +155,13 @@ class Answer:
     """Reads the replies. Returns (the last parts, the finished choices)."""
     parts, choices = [], []
     completions = [each for reply in replies for each in reply.completions]
-    if not self._plan.writes:
+    if not self._shape.writes:
       completions = [text_lib.Completion('', (), (), 'length')] * len(
         self._texts
       )
     for index, completion in enumerate(completions):
-      shown = self._texts[index]
-      if self._plan.echo:
-        number = int(np.searchsorted(self._numbers, index, 'right')) - 1
-        prompt = self._model.tokenizer.decode(self._plan.jobs[number].ids)
-        shown = shown[len(prompt) :]
-      rest = completion.text[len(shown) :]
+      shown = len(self._texts[index]) - self._echoed[index]
+      rest = completion.text[shown:]
       self._texts[index] += rest
       parts.append(self._part(index, rest, None, completion.reason))
       choices.append(self._choice(index, completion.reason))
@@ -143,21 +171,21 @@ class Answer:
 
   def chunk(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     """Returns a part of a streamed answer."""
-    kind = 'chat.completion.chunk' if self._chat else 'text_completion'
+    kind = 'chat.completion.chunk' if self._shape.chat else 'text_completion'
     return self._object(kind) | {'choices': choices} | more
 
   def whole(
     self, choices: list[Any], usage: dict[str, Any], **more: Any
   ) -> dict[str, Any]:
     """Returns an answer."""
-    kind = 'chat.completion' if self._chat else 'text_completion'
+    kind = 'chat.completion' if self._shape.chat else 'text_completion'
     rest = {'choices': choices, 'usage': usage}
     return self._object(kind) | rest | more
 
   def usage(self, replies: Sequence[requests.Reply]) -> dict[str, Any]:
     """Returns how many tokens were read and made."""
-    read = sum(len(job.ids) for job in self._plan.jobs)
-    new = sum(reply.new_tokens for reply in replies) * self._plan.writes
+    read = self._shape.prompt_tokens
+    new = sum(reply.new_tokens for reply in replies) * self._shape.writes
     cached = sum(reply.cached_tokens for reply in replies)
     return {
       'prompt_tokens': read,
@@ -175,14 +203,14 @@ class Answer:
       'id': self.id,
       'object': kind,
       'created': self._created,
-      'model': self._service.name(self._plan.adapter),
+      'model': self._service.name(self._shape.adapter),
       'system_fingerprint': self._model.digest[:16],
-      'seed': self._plan.seed,
+      'seed': self._shape.seed,
     }
 
   def _part(self, index, text, entry, reason):
     end = {'finish_reason': FINISHED.get(reason), 'stop_reason': reason}
-    if not self._chat:
+    if not self._shape.chat:
       return {'index': index, 'text': text, 'logprobs': entry, **end}
     delta = {'content': text} if text or entry is not None else {}
     if not self._begun[index]:
@@ -191,11 +219,11 @@ class Answer:
     return {'index': index, 'delta': delta, 'logprobs': entry, **end}
 
   def _choice(self, index, reason):
-    wanted = self._plan.logprobs is not None
+    wanted = self._shape.logprobs is not None
     entry = self._logprobs[index] if wanted else None
     end = {'finish_reason': FINISHED[reason], 'stop_reason': reason}
     text = self._texts[index]
-    if not self._chat:
+    if not self._shape.chat:
       return {'index': index, 'text': text, 'logprobs': entry, **end}
     message = {'role': 'assistant', 'content': text, 'refusal': None}
     return {'index': index, 'message': message, 'logprobs': entry, **end}
@@ -206,7 +234,7 @@ class Answer:
   # Log-probabilities.
 
   def _no_logprobs(self):
-    if self._chat:
+    if self._shape.chat:
       return {'content': [], 'refusal': None}
     return {
       'tokens': [],
@@ -216,7 +244,7 @@ class Answer:
     }
 
   def _append(self, entry, token, logprob, best, places):
-    if self._chat:
+    if self._shape.chat:
       entry['content'].append(
         self._named(token, logprob)
         | {'top_logprobs': [self._named(*each) for each in best or ()]}
@@ -230,7 +258,7 @@ class Answer:
     if best is not None:
       # As at OpenAI, the token itself is among them.
       names = {self._token_text(i): p for i, p in best}
-      if self._plan.logprobs:
+      if self._shape.logprobs:
         names.setdefault(self._token_text(token), logprob)
     entry['top_logprobs'].append(names)
 

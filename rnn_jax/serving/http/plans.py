@@ -9,12 +9,13 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.text import turns as turns_lib
+from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.serving import constraint as constraint_lib
 from rnn_jax.serving import requests
-from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import states
 from rnn_jax.serving import work
+from rnn_jax.serving.http import answers
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import service as service_lib
@@ -27,34 +28,20 @@ ANY_OBJECT = '{"type": "object"}'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-  """A job of the engine for each prompt.
+  """A job of the engine for each prompt, and what is answered.
 
   Attributes:
     owner: who asks.
-    adapter: which writes; '': the model itself.
     jobs: with the ids that each reads, after its state; none is submitted if no
       token is wanted.
     added: how many ids of each the server has put before those of the client.
-    logprobs: how many of the most likely tokens to report; None: none, and no
-      log-probabilities.
-    echo: whether the answer begins with the prompt.
-    writes: whether new tokens are wanted.
-    seed: of the sampling.
+    shape: of the answer.
   """
 
   owner: str
-  adapter: str
   jobs: tuple[work.Job, ...]
   added: tuple[int, ...]
-  logprobs: int | None
-  echo: bool
-  writes: bool
-  seed: int
-
-  @property
-  def choices(self) -> int:
-    """How many texts the answer has."""
-    return sum(job.options.n for job in self.jobs)
+  shape: answers.Shape
 
 
 def of_completions(
@@ -76,9 +63,9 @@ def of_completions(
       'echo with a state, whose text is unknown: leave it out', 'echo'
     )
   given = _given(service, owner, form)
-  model = service.writer(service.adapter_of(form.model))
+  model = service.writer(service.adapter_of(form.model)).generator
   prompts = [_read(model, form, given, each) for each in form.prompt]
-  return _plan(service, owner, form, given, prompts, wanted, form.logprobs)
+  return _plan(service, owner, form, given, prompts, wanted)
 
 
 def of_chat(
@@ -92,19 +79,18 @@ def of_chat(
   adapter = service.adapter_of(form.model)
   _check_chats(service, adapter)
   given = _given(service, owner, form)
-  model = service.writer(adapter)
+  model = service.writer(adapter).generator
   ids = turns(model, form.messages, given, reply=True)
   wanted = form.max_completion_tokens
   wanted = form.max_tokens if wanted is None else wanted
   if wanted is None:
     wanted = service.options.limits.new_tokens
-    longest = model.generator.longest
+    longest = model.longest
     if longest:
       wanted = max(1, min(wanted, longest + 1 - len(ids)))
   if not wanted:
     raise http_errors.bad_request('max_tokens=0: give 1 or more', 'max_tokens')
-  logprobs = (form.top_logprobs or 0) if form.logprobs else None
-  return _plan(service, owner, form, given, [(ids, 0)], wanted, logprobs)
+  return _plan(service, owner, form, given, [(ids, 0)], wanted)
 
 
 def of_state(
@@ -127,14 +113,14 @@ def of_state(
     adapter = own
   else:
     given = _given(service, owner, form)
-  model = service.writer(adapter)
+  model = service.writer(adapter).generator
   if form.messages is not None:
     _check_chats(service, adapter)
     ids = turns(model, form.messages, given, reply=False)
   elif form.completion is None:
-    ids = model.encode(form.prompt or '', given, bool(form.continues))
+    ids = _encode(model, form, given, form.prompt or '')
   _check_length(service, ids, form)
-  return model.job(
+  return service.writing_engine.job(
     ids,
     requests.Options(
       max_new_tokens=0,
@@ -147,7 +133,7 @@ def of_state(
 
 
 def turns(
-  model: served_lib.Served,
+  model: generate.Generator,
   messages: list[schemas.Message],
   given: states.State | None,
   reply: bool,
@@ -188,7 +174,7 @@ def _given(service, owner, form):
 def _read(model, form, given, prompt):
   """Returns a prompt's ids, and how many of them the client hasn't given."""
   if isinstance(prompt, str):
-    ids = model.encode(prompt, given, bool(form.continues))
+    ids = _encode(model, form, given, prompt)
     begins = ids[:1].tolist() == [model.tokenizer.boundary]
     return ids, int(begins and not form.continues)
   ids, begin = np.array(prompt, np.int64), model.beginning
@@ -200,58 +186,69 @@ def _read(model, form, given, prompt):
   return np.concatenate([begin, ids]), len(begin)
 
 
-def _plan(service, owner, form, given, prompts, wanted, logprobs):
-  count = form.n or 1
-  if len(prompts) * count > schemas.PROMPTS:
-    raise http_errors.bad_request(
-      f'n={count} for {len(prompts)} prompts: give at most {schemas.PROMPTS} '
-      'texts in all',
-      'n',
-    )
-  limits = service.options.limits
-  if wanted > limits.new_tokens:
-    raise http_errors.bad_request(
-      f'max_tokens={wanted}: at most {limits.new_tokens} are allowed',
-      'max_tokens',
-    )
-  keeps = form.return_state is not None
-  if keeps and len(prompts) * count > 1:
-    raise http_errors.bad_request(
-      'return_state of several texts: give one prompt and n=1', 'return_state'
-    )
-  adapter = service.adapter_of(form.model)
+def _encode(model, form, given, prompt):
+  """Returns the ids of a text, after a state or a beginning."""
+  return model.encode(
+    prompt, bool(form.continues), None if given is None else given.ended
+  )
+
+
+def _plan(service, owner, form, given, prompts, wanted):
+  count, adapter = form.n or 1, service.adapter_of(form.model)
+  _check_wanted(service, form, len(prompts) * count, wanted)
   seed = secrets.randbelow(2**32) if form.seed is None else form.seed
-  shared = {
-    'max_new_tokens': max(wanted, 1),
-    'sampling': _sampling(form),
-    'seed': seed,
-    'n': count,
-    'stop': form.stop or (),
-    'stop_at_boundary': not form.ignore_eos,
-    'min_new_tokens': form.min_tokens or 0,
-    'alternatives': logprobs or 0,
-    'constraint': _constraint(form),
-    'state': given,
-    'returns_state': keeps,
-    'deadline_seconds': limits.seconds,
-    'adapter': adapter,
-  }
-  model, jobs = service.writer(adapter), []
-  for index, (ids, _) in enumerate(prompts):
+  options = requests.Options(
+    max_new_tokens=max(wanted, 1),
+    sampling=_sampling(form),
+    seed=seed,
+    stop=form.stop or (),
+    stop_at_boundary=not form.ignore_eos,
+    min_new_tokens=form.min_tokens or 0,
+    n=count,
+    alternatives=form.alternatives or 0,
+    constraint=_constraint(form),
+    state=given,
+    returns_state=form.return_state is not None,
+    deadline_seconds=service.options.limits.seconds,
+    adapter=adapter,
+  )
+  jobs = []
+  for number, (ids, _) in enumerate(prompts):
     _check_length(service, ids, form)
-    options = requests.Options(index=index * count, **shared)
+    own = dataclasses.replace(options, index=number * count)
     with naming_constraint(form):
-      jobs.append(model.job(ids, options))
-  return Plan(
-    owner,
+      jobs.append(service.writing_engine.job(ids, own))
+  shape = answers.Shape(
     adapter,
-    tuple(jobs),
-    tuple(added for _, added in prompts),
-    logprobs,
+    (count,) * len(jobs),
+    sum(len(ids) for ids, _ in prompts),
+    form.alternatives,
     bool(getattr(form, 'echo', None)),
     wanted > 0,
     seed,
+    isinstance(form, schemas.Chat),
   )
+  added = tuple(added for _, added in prompts)
+  return Plan(owner, tuple(jobs), added, shape)
+
+
+def _check_wanted(service, form, texts, wanted):
+  """Checks the number of texts, and of the tokens of each."""
+  if texts > schemas.PROMPTS:
+    raise http_errors.bad_request(
+      f'n={form.n or 1} for several prompts makes {texts} texts: give at most '
+      f'{schemas.PROMPTS} in all',
+      'n',
+    )
+  most = service.options.limits.new_tokens
+  if wanted > most:
+    raise http_errors.bad_request(
+      f'max_tokens={wanted}: at most {most} are allowed', 'max_tokens'
+    )
+  if form.return_state is not None and texts > 1:
+    raise http_errors.bad_request(
+      'return_state of several texts: give one prompt and n=1', 'return_state'
+    )
 
 
 def _sampling(form):

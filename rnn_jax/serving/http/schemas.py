@@ -204,6 +204,11 @@ class Completions(Writing):
   max_tokens: Count | None = None
   continues: bool | None = None  # ours: the prompt is within a document
 
+  @property
+  def alternatives(self) -> int | None:
+    """The most likely tokens to report; None: and no log-probabilities."""
+    return self.logprobs
+
   @pydantic.field_validator('prompt')
   @classmethod
   def _check_prompt(cls, value):
@@ -267,6 +272,11 @@ class Chat(Writing):
   top_logprobs: Annotated[int, pydantic.Field(ge=0, le=20)] | None = None
   max_tokens: Count | None = None
   max_completion_tokens: Count | None = None
+
+  @property
+  def alternatives(self) -> int | None:
+    """The most likely tokens to report; None: and no log-probabilities."""
+    return (self.top_logprobs or 0) if self.logprobs else None
 
   @pydantic.field_validator('messages')
   @classmethod

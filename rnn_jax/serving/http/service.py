@@ -177,11 +177,20 @@ class Service:
     Raises:
       ApiError: the model writes no text.
     """
+    return self.writing_engine.model(adapter)
+
+  @property
+  def writing_engine(self) -> engine_lib.Engine:
+    """The engine.
+
+    Raises:
+      ApiError: the model writes no text.
+    """
     if self.engine is None:
       raise http_errors.bad_request(
         'this model predicts classes: use /v1/classify', None, 'wrong_endpoint'
       )
-    return self.engine.model(adapter)
+    return self.engine
 
   @property
   def writes(self) -> bool:

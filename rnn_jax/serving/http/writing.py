@@ -29,28 +29,28 @@ class Writing(base.Routes):
 
   async def write_completions(self, request: Request) -> Response:
     form = await self.form(schemas.Completions, request)
-    return await self._write(request, form, plans.of_completions, chat=False)
+    return await self._write(request, form, plans.of_completions)
 
   async def write_chat(self, request: Request) -> Response:
     form = await self.form(schemas.Chat, request)
-    return await self._write(request, form, plans.of_chat, chat=True)
+    return await self._write(request, form, plans.of_chat)
 
-  async def _write(self, request, form, make_plan, *, chat):
+  async def _write(self, request, form, make_plan):
     """Answers with new text, whole or as a stream."""
     owner, entry = request.state.owner.name, request.state.entry
     running = running_lib.Running()
 
     def begin():
       plan = make_plan(self.service, owner, form)
-      answer = answers.Answer(self.service, plan, chat)
-      echoed = self._echo(plan, answer) if plan.echo else []
-      if plan.writes:
+      answer = answers.Answer(self.service, plan.shape)
+      echoed = self._echo(plan, answer) if plan.shape.echo else []
+      if plan.shape.writes:
         running.follow([job.handle for job in plan.jobs])
         self.service.engine.submit_all(plan.jobs)
       return plan, answer, echoed
 
     plan, answer, echoed = await self._begin(begin, request, form)
-    entry['prompt_tokens'] = sum(len(job.ids) for job in plan.jobs)
+    entry['prompt_tokens'] = plan.shape.prompt_tokens
     if self.log.texts:
       tokenizer = self.service.writer().tokenizer
       entry['prompt'] = [tokenizer.decode(job.ids) for job in plan.jobs]
@@ -78,22 +78,21 @@ class Writing(base.Routes):
 
   def _echo(self, plan, answer):
     """Returns the parts of the prompts, with their log-probabilities."""
-    values: list[surprise.Values | None] = [None] * len(plan.jobs)
-    if plan.logprobs is not None:
-      self.service.check_whole(self.service.name(plan.adapter))
+    shape, prompts = plan.shape, [job.ids for job in plan.jobs]
+    values: list[surprise.Values | None] = [None] * len(prompts)
+    if shape.logprobs is not None:
+      self.service.check_whole(self.service.name(shape.adapter))
       if not self.service.scores:
         raise http_errors.bad_request(
           'echo with logprobs: the model predicts classes: leave it out', 'echo'
         )
       values = self.service.compute(
         lambda model: [
-          model.scorer.values(job.ids, plan.logprobs)
-          if len(job.ids) > 1
-          else None
-          for job in plan.jobs
+          model.scorer.values(ids, shape.logprobs) if len(ids) > 1 else None
+          for ids in prompts
         ]
       )
-    return answer.echo(values)
+    return answer.echo(prompts, plan.added, values)
 
 
 class _Writing:
@@ -162,7 +161,7 @@ class _Writing:
     if replies:
       conversations = [
         service_lib.Conversation(
-          plan.adapter, job.options.state, job.text_ids(choice)
+          plan.shape.adapter, job.options.state, job.text_ids(choice)
         )
         for job in plan.jobs
         for choice in range(job.options.n)
