@@ -12,8 +12,11 @@ from tests.config import test_config
 
 
 def limited():
-  """{(section, its parts' names, key): (value, limits)} of every option."""
-  found = {}
+  """{(section, key): (value, limits)} of every option, each where it is first.
+
+  Parts of a kind inherit options: one of them has each.
+  """
+  found, known = {}, set()
   config = config_lib.parse({})
   for kind in parts.KINDS:
     for name in config_lib.names(kind.folder):
@@ -25,11 +28,21 @@ def limited():
       if kind.section == 'cell':
         continue  # cells check their options by themselves
       for option, value, limits in values.options(made):
-        found[made, f'{kind.section}.{option}'] = value, limits
+        owner = owner_of(type(made), option.partition('.')[0])
+        if (owner, option) not in known:
+          found[made, f'{kind.section}.{option}'] = value, limits
+        known.add((owner, option))
   for key, value, limits in values.options(config):
     if key.partition('.')[0] not in parts.SECTIONS:
       found[config, key] = value, limits
   return {place: each for place, each in found.items() if each[1]}
+
+
+def owner_of(cls, field):
+  """The class whose body has a field."""
+  return next(
+    x for x in cls.__mro__ if field in vars(x).get('__annotations__', ())
+  )
 
 
 LIMITED = limited()

@@ -30,27 +30,29 @@ def times(table):
 
 
 @pytest.mark.parametrize('schedule', pipeline.SCHEDULES)
-@pytest.mark.parametrize(('n', 'count'), SIZES)
-def test_each_pass_waits_for_what_it_reads(n, count, schedule):
-  at = times(pipeline.table(n, count, schedule))
-  assert len(at) == 2 * n * count
-  for stage in range(n):
-    for m in range(count):
-      forward, backward = at[stage, f'F{m}'], at[stage, f'B{m}']
-      assert forward < backward
-      if stage:
-        assert at[stage - 1, f'F{m}'] < forward
-        assert backward < at[stage - 1, f'B{m}']
+def test_each_pass_waits_for_what_it_reads(schedule):
+  for n, count in SIZES:
+    at = times(pipeline.table(n, count, schedule))
+    assert len(at) == 2 * n * count
+    for stage in range(n):
+      for m in range(count):
+        forward, backward = at[stage, f'F{m}'], at[stage, f'B{m}']
+        assert forward < backward
+        if stage:
+          assert at[stage - 1, f'F{m}'] < forward
+          assert backward < at[stage - 1, f'B{m}']
 
 
 @pytest.mark.parametrize('schedule', pipeline.SCHEDULES)
-@pytest.mark.parametrize(('n', 'count'), SIZES)
-def test_the_bubble_is_the_idle_fraction_of_each_stage(n, count, schedule):
-  table = pipeline.table(n, count, schedule)
-  assert len(table) == 2 * (count + n - 1)
-  for names in zip(*table, strict=True):
-    idle = names.count('-') / len(table)
-    assert idle == pytest.approx(pipeline.bubble_fraction(n, count), abs=1e-12)
+def test_the_bubble_is_the_idle_fraction_of_each_stage(schedule):
+  for n, count in SIZES:
+    table = pipeline.table(n, count, schedule)
+    assert len(table) == 2 * (count + n - 1)
+    for names in zip(*table, strict=True):
+      idle = names.count('-') / len(table)
+      assert idle == pytest.approx(
+        pipeline.bubble_fraction(n, count), abs=1e-12
+      )
 
 
 @pytest.mark.parametrize(
@@ -60,15 +62,15 @@ def test_the_bubble_is_the_idle_fraction_of_each_stage(n, count, schedule):
     ('1f1b', lambda n, count, stage: min(count, 2 * (n - 1 - stage) + 1)),
   ),
 )
-@pytest.mark.parametrize(('n', 'count'), SIZES)
-def test_micro_batches_that_a_stage_stores(n, count, schedule, stored):
-  table = pipeline.table(n, count, schedule)
-  for stage, names in enumerate(zip(*table, strict=True)):
-    in_flight, most = 0, 0
-    for name in names:
-      in_flight += name.startswith('F') - name.startswith('B')
-      most = max(most, in_flight)
-    assert most == stored(n, count, stage)
+def test_micro_batches_that_a_stage_stores(schedule, stored):
+  for n, count in SIZES:
+    table = pipeline.table(n, count, schedule)
+    for stage, names in enumerate(zip(*table, strict=True)):
+      in_flight, most = 0, 0
+      for name in names:
+        in_flight += name.startswith('F') - name.startswith('B')
+        most = max(most, in_flight)
+      assert most == stored(n, count, stage)
 
 
 def test_wrong_arguments_are_refused():
