@@ -68,7 +68,7 @@ def open_readers(request):
   ]
 
 
-def settle(request):
+def apply(request):
   """Makes this process one on that machine; it may become a new Python."""
   machine = request['machine']
   if folder := machine.get('folder'):

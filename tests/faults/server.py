@@ -142,7 +142,7 @@ def become(request):
   # What it writes to a relative path goes with the request's files.
   os.chdir(pathlib.Path(request['out']).parent)
   os.environ.update(request['environment'])
-  machine_lib.settle(request)
+  machine_lib.apply(request)
   if request['jump']:
     _set_clock(request['delay'], request['jump'])
   name = f'launch.{request["launcher"]}'
