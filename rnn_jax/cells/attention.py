@@ -69,15 +69,18 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = 4
-  head_width: int = 32
-  kv_heads: int = 0  # of keys and values, which queries share; 0: heads
-  window: int = 0  # earlier steps that a step sees; 0: data.length
-  top_k: int = 0  # the number of highest scores in the softmax; 0: all
+  heads: int = config_lib.option(4, least=1)
+  head_width: int = config_lib.option(32, least=1)
+  # Of keys and values, which queries share; 0: heads.
+  kv_heads: int = config_lib.option(0, least=0)
+  # Earlier steps that a step sees; 0: data.length.
+  window: int = config_lib.option(0, least=0)
+  # The number of highest scores in the softmax; 0: all.
+  top_k: int = config_lib.option(0, least=0)
   sees: str = 'past'  # or 'row': all of it, later steps included
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
   # Channels of a head that they rotate; 0: all.
-  rotary_width: int = config_lib.option(0, needs='cell.rotary')
+  rotary_width: int = config_lib.option(0, least=0, needs='cell.rotary')
   # (), (factor,) for all angles, Llama 3's (factor, low, high, length), or
   # YaRN's (factor, low, high, length, size).
   rotary_scaling: tuple[float, ...] = config_lib.option((), needs='cell.rotary')
@@ -95,7 +98,7 @@ class Config(base.Config):
   output_bias: bool = config_lib.option(  # on the output too
     True, needs='cell.biases'
   )
-  dropout: float = 0.0  # on y
+  dropout: float = config_lib.option(0.0, below=1)  # on y
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -103,19 +106,12 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key in ('heads', 'head_width'):
-      if getattr(self, key) < 1:
-        self._refuse(key, 'give 1 or more')
-    for key in ('kv_heads', 'window', 'top_k', 'rotary_width'):
-      if getattr(self, key) < 0:
-        self._refuse(key, 'give 0 or more')
     if self.heads % self.groups:
       self._refuse('kv_heads', f'it must divide cell.heads={self.heads}')
     if (shards := config.mesh.tensor) > 0 and self.kv_heads % shards:
       self._refuse('kv_heads', f'mesh.tensor={shards} must divide it')
     self._check_biases()
     self._check_rotary()
-    self._check_dropout()
     base.check_sight(self.sees, config)
     if self.sees == 'row':
       self._check_row(config)

@@ -88,10 +88,6 @@ class Config:
     options = {'heads': vars(self)['heads'] // shards}
     return dataclasses.replace(self, **options)
 
-  def _check_dropout(self):
-    if not 0 <= self.dropout < 1:
-      self._refuse('dropout', 'give a number in [0, 1)')
-
   def _refuse(self, key, remedy):
     errors.refuse(f'cell.{key}', getattr(self, key), remedy)
 

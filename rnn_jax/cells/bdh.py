@@ -52,12 +52,13 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = 4
-  neurons: int = 8192  # N, per head
+  heads: int = config_lib.option(4, least=1)
+  neurons: int = config_lib.option(8192, least=1)  # N, per head
   rotary: float = 65_536.0  # base of the angles
   sees: str = 'past'  # or 'row': all of it, the step itself included
-  weights: str = 'linear'  # or 'softmax', with sees='row'
-  dropout: float = 0.0  # on s * u
+  # Or 'softmax', with sees='row'.
+  weights: str = config_lib.option('linear', choices=pairs.WEIGHTS)
+  dropout: float = config_lib.option(0.0, below=1)  # on s * u
 
   multiplying: ClassVar[tuple[str, ...]] = ('chunked',)
 
@@ -67,16 +68,10 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key in ('heads', 'neurons'):
-      if getattr(self, key) < 1:
-        self._refuse(key, 'give 1 or more')
     if self.neurons % 2:
       self._refuse('neurons', 'rotary angles rotate pairs: give an even number')
     if self.rotary <= 1:
       self._refuse('rotary', 'give a number above 1')
-    if self.weights not in pairs.WEIGHTS:
-      self._refuse('weights', f'choose one of {pairs.WEIGHTS}')
-    self._check_dropout()
     base.check_sight(self.sees, config)
     if self.weights != 'linear' and self.sees == 'past':
       self._refuse(

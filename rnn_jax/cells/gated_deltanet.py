@@ -31,7 +31,8 @@ LOGICAL_AXES = delta.LOGICAL_AXES | {'log_rate': 'Hx_', 'step_bias': 'Hx_'}
 class Config(delta.Config):
   """Options of the cell, section `cell` of a config."""
 
-  value_heads: int = 0  # of values, which share queries and keys; 0: heads
+  # Of values, which share queries and keys; 0: heads.
+  value_heads: int = config_lib.option(0, least=0)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -40,8 +41,6 @@ class Config(delta.Config):
       InputError: names the key, the value and the remedy.
     """
     super().check(config)
-    if self.value_heads < 0:
-      self._refuse('value_heads', 'give 0 or more')
     if self.value_heads % self.heads:
       self._refuse('value_heads', f'cell.heads={self.heads} must divide it')
 

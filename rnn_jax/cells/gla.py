@@ -37,22 +37,10 @@ LOGICAL_AXES = matrix.LOGICAL_AXES | {
 class Config(matrix.Config):
   """Options of the cell, section `cell` of a config."""
 
-  rank: int = 16  # of a head's gates
+  rank: int = config_lib.option(16, least=1)  # of a head's gates
   # One W_1 of `rank` rows for all heads.
   shared_gate: bool = config_lib.option(False, excludes='mesh.tensor!=1')
-  temperature: float = 16.0  # tau
-
-  def check(self, config: config_lib.Config) -> None:
-    """Checks the options against each other and the whole config.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    if self.rank < 1:
-      self._refuse('rank', 'give 1 or more')
-    if self.temperature <= 0:
-      self._refuse('temperature', 'give a number above 0')
-    super().check(config)
+  temperature: float = config_lib.option(16.0, above=0)  # tau
 
   @property
   def widths(self) -> dict[str, int]:

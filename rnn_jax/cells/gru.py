@@ -41,17 +41,8 @@ class Config(gated.Config):
   """Options of the cell, section `cell` of a config."""
 
   keep_bias: float = 1.0  # initial b of z, which keeps h
-  reset: str = 'after'  # or 'before' the product with U
-
-  def check(self, config: config_lib.Config) -> None:
-    """Checks the options against each other and the whole config.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    if self.reset not in RESETS:
-      self._refuse('reset', f'choose one of {RESETS}')
-    super().check(config)
+  # Or 'before' the product with U.
+  reset: str = config_lib.option('after', choices=RESETS)
 
 
 class State(NamedTuple):

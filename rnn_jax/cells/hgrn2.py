@@ -29,17 +29,7 @@ LOGICAL_AXES = matrix.LOGICAL_AXES
 class Config(matrix.Config):
   """Options of the cell, section `cell` of a config."""
 
-  lower_bound: float = 0.0  # beta
-
-  def check(self, config: config_lib.Config) -> None:
-    """Checks the options against each other and the whole config.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    if not 0 <= self.lower_bound < 1:
-      self._refuse('lower_bound', 'give a number in [0, 1)')
-    super().check(config)
+  lower_bound: float = config_lib.option(0.0, below=1)  # beta
 
   @property
   def widths(self) -> dict[str, int]:

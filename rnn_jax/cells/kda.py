@@ -40,20 +40,11 @@ SHARED = ('decay', 'output_gate')  # parts with W_1 and V_1, the last ones
 class Config(delta.Config):
   """Options of the cell, section `cell` of a config."""
 
-  rank: int = 16  # of a head's decays, and of its output gates
+  # Of a head's decays, and of its output gates.
+  rank: int = config_lib.option(16, least=1)
   # W_1 and V_1 of `rank` rows for all heads.
   shared_gate: bool = config_lib.option(False, excludes='mesh.tensor!=1')
   output_gate_bias: bool = True  # c
-
-  def check(self, config: config_lib.Config) -> None:
-    """Checks the options against each other and the whole config.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    if self.rank < 1:
-      self._refuse('rank', 'give 1 or more')
-    super().check(config)
 
   @property
   def widths(self) -> dict[str, int]:

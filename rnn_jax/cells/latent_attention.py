@@ -61,17 +61,21 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = 4
-  key_width: int = 32  # K, of the keys that each head has for itself
-  shared_width: int = 16  # R, of the keys that all heads share
-  value_width: int = 32
-  kv_rank: int = 64  # C
-  query_rank: int = 0  # 0: queries are of x
-  window: int = 0  # earlier steps that a step sees; 0: data.length
+  heads: int = config_lib.option(4, least=1)
+  # K, of the keys that each head has for itself.
+  key_width: int = config_lib.option(32, least=1)
+  # R, of the keys that all heads share.
+  shared_width: int = config_lib.option(16, least=1)
+  value_width: int = config_lib.option(32, least=1)
+  kv_rank: int = config_lib.option(64, least=1)  # C
+  query_rank: int = config_lib.option(0, least=0)  # 0: queries are of x
+  # Earlier steps that a step sees; 0: data.length.
+  window: int = config_lib.option(0, least=0)
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
-  norm_epsilon: float = 1e-6  # of the norms of c, and of queries
+  # Of the norms of c, and of queries.
+  norm_epsilon: float = config_lib.option(1e-6, above=0)
   biases: bool = False  # of the maps to ranks, and of the output
-  dropout: float = 0.0  # on y
+  dropout: float = config_lib.option(0.0, below=1)  # on y
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -79,19 +83,10 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key in ('heads', 'key_width', 'shared_width', 'value_width', 'kv_rank'):
-      if getattr(self, key) < 1:
-        self._refuse(key, 'give 1 or more')
-    for key in ('query_rank', 'window'):
-      if getattr(self, key) < 0:
-        self._refuse(key, 'give 0 or more')
     if self.rotary and self.rotary <= 1:
       self._refuse('rotary', 'give a number above 1, or 0 for no positions')
     if self.rotary and self.shared_width % 2:
       self._refuse('shared_width', 'rotary positions need an even number')
-    if self.norm_epsilon <= 0:
-      self._refuse('norm_epsilon', 'give a number above 0')
-    self._check_dropout()
     data, mesh = config.data, config.mesh
     if self.window > data.length and not data.carry_state:
       self._refuse(

@@ -59,12 +59,14 @@ NARROW = 16  # D / R, if not given
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  inner_width: int = 0  # S; 0: 2 model.width
-  key_width: int = 16  # K
-  rank: int = 0  # R; 0: model.width / 16, rounded up
-  convolution: int = 4  # taps
+  inner_width: int = config_lib.option(0, least=0)  # S; 0: 2 model.width
+  key_width: int = config_lib.option(16, least=1)  # K
+  # R; 0: model.width / 16, rounded up.
+  rank: int = config_lib.option(0, least=0)
+  convolution: int = config_lib.option(4, least=1)  # taps
   convolution_bias: bool = True
-  dropout: float = 0.0  # on the gated outputs of the recurrence
+  # On the gated outputs of the recurrence.
+  dropout: float = config_lib.option(0.0, below=1)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -72,13 +74,6 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key in ('inner_width', 'rank'):
-      if getattr(self, key) < 0:
-        self._refuse(key, 'give 1 or more, or 0 for one by model.width')
-    for key in ('key_width', 'convolution'):
-      if getattr(self, key) < 1:
-        self._refuse(key, 'give 1 or more')
-    self._check_dropout()
     base.check_impl(config, IMPLS)
     width = self.resolve(config).inner_width
     if (shards := config.mesh.tensor) > 1 and width % shards:

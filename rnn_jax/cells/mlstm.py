@@ -53,9 +53,12 @@ class Config(matrix.Config):
 
   input_bias: float = 0.0  # initial b of i
   forget_biases: tuple[float, float] = (3.0, 6.0)  # of f: first, last head
-  gate_cap: float = 0.0  # of i and f, which are between it and -it; 0: none
-  normalizer_epsilon: float = 0.0  # added to the divisor of h
-  norm: str = 'rms'  # or 'layer', which also subtracts the mean
+  # Of i and f, which are between it and -it; 0: none.
+  gate_cap: float = config_lib.option(0.0, least=0)
+  # Added to the divisor of h.
+  normalizer_epsilon: float = config_lib.option(0.0, least=0)
+  # Or 'layer', which also subtracts the mean.
+  norm: str = config_lib.option('rms', choices=NORMS)
 
   scaled_axes: ClassVar[tuple[int, ...]] = (-2, -1)
 
@@ -71,11 +74,6 @@ class Config(matrix.Config):
         f'{config.model.cell!r} finds the maximum m of a row on one device: '
         'give 1'
       )
-    for key in ('gate_cap', 'normalizer_epsilon'):
-      if getattr(self, key) < 0:
-        self._refuse(key, 'give 0 or more')
-    if self.norm not in NORMS:
-      self._refuse('norm', f'choose one of {NORMS}')
     super().check(config)
 
   @property

@@ -38,8 +38,8 @@ LOGICAL_AXES = vector.LOGICAL_AXES
 class Config(vector.Config):
   """Options of the cell, section `cell` of a config."""
 
-  taps: int = 2  # k, inputs that a gate sees
-  pooling: str = 'fo'  # or 'f', 'ifo'
+  taps: int = config_lib.option(2, least=1)  # k, inputs that a gate sees
+  pooling: str = config_lib.option('fo', choices=tuple(GATES))  # or 'f', 'ifo'
   forget_bias: float = 1.0  # initial b of f, which keeps h
 
   impls: ClassVar[tuple[str, ...]] = (
@@ -56,10 +56,6 @@ class Config(vector.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    if self.taps < 1:
-      self._refuse('taps', 'give 1 or more')
-    if self.pooling not in GATES:
-      self._refuse('pooling', f'choose one of {tuple(GATES)}')
     model = config.model
     if model.embedding_width not in (0, model.width):
       raise errors.InputError(

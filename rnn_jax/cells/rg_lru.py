@@ -52,11 +52,11 @@ KEPT = 0.9, 0.999  # a at r = 1, at the start
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = 4
-  head_width: int = 32  # P
-  convolution: int = 4  # taps
+  heads: int = config_lib.option(4, least=1)
+  head_width: int = config_lib.option(32, least=1)  # P
+  convolution: int = config_lib.option(4, least=1)  # taps
   whole_start: bool = False  # a document's first step adds i u unscaled
-  dropout: float = 0.0  # on h * g
+  dropout: float = config_lib.option(0.0, below=1)  # on h * g
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -64,10 +64,6 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key in ('heads', 'head_width', 'convolution'):
-      if getattr(self, key) < 1:
-        self._refuse(key, 'give 1 or more')
-    self._check_dropout()
     base.check_impl(config, IMPLS)
     if config.mesh.sequence != 1 and config.remat.every:
       raise errors.InputError(

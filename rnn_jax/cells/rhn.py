@@ -35,18 +35,8 @@ LOGICAL_AXES = vector.LOGICAL_AXES | {
 class Config(gated.Config):
   """Options of the cell, section `cell` of a config."""
 
-  depth: int = 3  # n, layers within a step
+  depth: int = config_lib.option(3, least=1)  # n, layers within a step
   transform_bias: float = -2.0  # initial b of t: sigmoid(-2) = .12
-
-  def check(self, config: config_lib.Config) -> None:
-    """Checks the options against each other and the whole config.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    if self.depth < 1:
-      self._refuse('depth', 'give 1 or more')
-    super().check(config)
 
 
 class State(NamedTuple):

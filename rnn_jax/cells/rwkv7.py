@@ -74,24 +74,27 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = 4
-  key_width: int = 16
-  value_width: int = 48
-  rank: int = 16  # of a head's decays, and of what has 0 below
-  rate_rank: int = 0  # of the rates a
-  gate_rank: int = 0  # of the output gates
+  heads: int = config_lib.option(4, least=1)
+  key_width: int = config_lib.option(16, least=1)
+  value_width: int = config_lib.option(48, least=1)
+  # Of a head's decays, and of what has 0 below.
+  rank: int = config_lib.option(16, least=1)
+  rate_rank: int = config_lib.option(0, least=0)  # of the rates a
+  gate_rank: int = config_lib.option(0, least=0)  # of the output gates
   # Of what mixes values with those of the first layer.
-  value_rank: int = config_lib.option(0, needs='cell.value_residual')
+  value_rank: int = config_lib.option(0, least=0, needs='cell.value_residual')
   # One set of such rows for all heads.
   shared_gate: bool = config_lib.option(False, excludes='mesh.tensor!=1')
   # Values are mixed with the first layer's.
   value_residual: bool = config_lib.option(
     False, excludes=('model.layers=1', 'mesh.pipe!=1')
   )
-  norm_epsilon: float = 64e-5  # added to the variance of a head's outputs
+  # Added to the variance of a head's outputs.
+  norm_epsilon: float = config_lib.option(64e-5, above=0)
   # Added to the squared length of a head's keys.
-  key_epsilon: float = delta_parts.EPSILON
-  dropout: float = 0.0  # on the gated outputs of the recurrence
+  key_epsilon: float = config_lib.option(delta_parts.EPSILON, above=0)
+  # On the gated outputs of the recurrence.
+  dropout: float = config_lib.option(0.0, below=1)
 
   multiplying: ClassVar[tuple[str, ...]] = delta.MULTIPLYING
 
@@ -101,16 +104,6 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key in ('heads', 'key_width', 'value_width', 'rank'):
-      if getattr(self, key) < 1:
-        self._refuse(key, 'give 1 or more')
-    for key in ('rate_rank', 'gate_rank', 'value_rank'):
-      if getattr(self, key) < 0:
-        self._refuse(key, f'give 1 or more, or 0 for cell.rank={self.rank}')
-    for key in ('norm_epsilon', 'key_epsilon'):
-      if getattr(self, key) <= 0:
-        self._refuse(key, 'give a number above 0')
-    self._check_dropout()
     delta_parts.check_recurrence(config)
     model = config.model
     if model.embedding_width not in (0, model.width):

@@ -72,18 +72,23 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  preset: str = 'improved'  # or 'simple', 'modified'
-  heads: int = 4
-  key_width: int = 16
-  value_width: int = 48
+  # Or 'simple', 'modified'.
+  preset: str = config_lib.option('improved', choices=PRESETS)
+  heads: int = config_lib.option(4, least=1)
+  key_width: int = config_lib.option(16, least=1)
+  value_width: int = config_lib.option(48, least=1)
   fused: bool = True  # one projection of x rather than one each
-  decay: str = 'key'  # a gate for each key row, or 'head': one for each head
+  # A gate for each key row, or 'head': one for each head.
+  decay: str = config_lib.option('key', choices=DECAYS)
   gate_bias: float = 3.0  # preset 'improved': sigmoid(3) = .95 decay per step
   gate_spread: float = 2.0  # first head starts at gate_bias - 2, last at + 2
-  convolution: int = 4  # preset 'improved': number of taps; 0: none
-  dropout: float = 0.0  # on y
-  attention: str = 'none'  # Luong attention over past y: 'dot', 'general'
-  attention_window: int = 512  # past outputs that it sees, W
+  # Preset 'improved': number of taps; 0: none.
+  convolution: int = config_lib.option(4, least=0)
+  dropout: float = config_lib.option(0.0, below=1)  # on y
+  # Luong attention over past y: 'dot', 'general'.
+  attention: str = config_lib.option('none', choices=ATTENTIONS)
+  # Past outputs that it sees, W.
+  attention_window: int = config_lib.option(512, least=1)
 
   multiplying: ClassVar[tuple[str, ...]] = precision.MULTIPLYING
 
@@ -93,19 +98,6 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key, choices in (
-      ('preset', PRESETS),
-      ('decay', DECAYS),
-      ('attention', ATTENTIONS),
-    ):
-      if getattr(self, key) not in choices:
-        self._refuse(key, f'choose one of {choices}')
-    for key in ('heads', 'key_width', 'value_width', 'attention_window'):
-      if getattr(self, key) < 1:
-        self._refuse(key, 'give 1 or more')
-    if self.convolution < 0:
-      self._refuse('convolution', 'give the number of taps, or 0')
-    self._check_dropout()
     matrix.check_recurrence(config)
 
   @property

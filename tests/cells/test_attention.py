@@ -39,14 +39,11 @@ def refusal(**values):
       257,
       'above data.length=256: give 0 for all of a row',
     ),
-    ('top_k', -1, 'give 0 or more'),
     ('rotary', 1.0, 'give a number above 1, or 0 for no positions'),
     ('head_width', 5, 'rotary positions need an even number'),
     ('rotary_width', 5, 'rotary positions need an even number'),
     ('rotary_width', 34, 'give up to cell.head_width=32'),
     ('kv_heads', 3, 'it must divide cell.heads=4'),
-    ('kv_heads', -1, 'give 0 or more'),
-    ('dropout', 1.0, 'give a number in [0, 1)'),
   ),
 )
 def test_a_value_out_of_range_is_refused(key, value, remedy):

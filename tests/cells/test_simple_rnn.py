@@ -222,7 +222,7 @@ def checked(options, every=0, impl='auto'):
     ('key_width', 0, 'give 1 or more'),
     ('value_width', -1, 'give 1 or more'),
     ('attention_window', 0, 'give 1 or more'),
-    ('convolution', -1, 'give the number of taps, or 0'),
+    ('convolution', -1, 'give 0 or more'),
     ('dropout', 1.0, r'give a number in \[0, 1\)'),
   ),
 )

@@ -25,8 +25,6 @@ def limited():
       if section == 'data' and 'image' in name:
         given['layout'] = 'images'
       made = config_lib.section(kind.section, **given)
-      if kind.section == 'cell':
-        continue  # cells check their options by themselves
       for option, value, limits in values.options(made):
         owner = owner_of(type(made), option.partition('.')[0])
         if (owner, option) not in known:
@@ -63,6 +61,8 @@ def refusal(made, key, value):
   raw = dataclasses.asdict(made)
   if not isinstance(made, config_lib.Config):
     raw = {path[0]: raw}
+    if path[0] == 'cell':
+      raw['model'] = {'cell': type(made).__module__.rpartition('.')[2]}
   held = raw
   for part in path[:-1]:
     held = held[part]

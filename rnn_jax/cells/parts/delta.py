@@ -69,7 +69,7 @@ def unit(x: jax.Array, epsilon: float = EPSILON) -> jax.Array:
 class Config(matrix.Config):
   """Options that these cells share, section `cell` of the config."""
 
-  convolution: int = 4  # taps; 0: none
+  convolution: int = config_lib.option(4, least=0)  # taps; 0: none
   max_beta: float = 1.0  # m; 2: negative eigenvalues too
 
   multiplying: ClassVar[tuple[str, ...]] = delta.MULTIPLYING
@@ -80,8 +80,6 @@ class Config(matrix.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    if self.convolution < 0:
-      self._refuse('convolution', 'give the number of taps, or 0')
     if not 0 < self.max_beta <= 2:
       self._refuse('max_beta', 'give a number above 0, up to 2')
     super().check(config)

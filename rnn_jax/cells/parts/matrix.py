@@ -83,12 +83,14 @@ def split(x: jax.Array, widths: dict[str, int]) -> dict[str, jax.Array]:
 class Config(base.Config):
   """Options that these cells share, section `cell` of the config."""
 
-  heads: int = 4
-  key_width: int = 16
-  value_width: int = 48
-  dropout: float = 0.0  # on the normed outputs of the recurrence
+  heads: int = config_lib.option(4, least=1)
+  key_width: int = config_lib.option(16, least=1)
+  value_width: int = config_lib.option(48, least=1)
+  # On the normed outputs of the recurrence.
+  dropout: float = config_lib.option(0.0, below=1)
   norm_scale: bool = False  # of these outputs
-  norm_epsilon: float = 1e-6  # added to their mean square
+  # Added to their mean square.
+  norm_epsilon: float = config_lib.option(1e-6, above=0)
 
   # The axes of the norm's scale: those of a head, or also of all heads.
   scaled_axes: ClassVar[tuple[int, ...]] = (-1,)
@@ -100,12 +102,6 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for key in ('heads', 'key_width', 'value_width'):
-      if getattr(self, key) < 1:
-        self._refuse(key, 'give 1 or more')
-    self._check_dropout()
-    if self.norm_epsilon <= 0:
-      self._refuse('norm_epsilon', 'give a number above 0')
     if self.norm_scale and len(self.scaled_axes) == 1 != config.mesh.tensor:
       self._refuse(
         'norm_scale',

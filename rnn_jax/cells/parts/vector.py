@@ -32,8 +32,8 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options that these cells share, section `cell` of the config."""
 
-  state_width: int = 0  # S; 0: model.width
-  dropout: float = 0.0  # on the output h
+  state_width: int = config_lib.option(0, least=0)  # S; 0: model.width
+  dropout: float = config_lib.option(0.0, below=1)  # on the output h
 
   impls: ClassVar[tuple[str, ...]] = ('auto', 'scan')
 
@@ -43,9 +43,6 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    if self.state_width < 0:
-      self._refuse('state_width', 'give 1 or more, or 0 for model.width')
-    self._check_dropout()
     base.check_impl(config, self.impls)
     self._check_sequence(config)
 
