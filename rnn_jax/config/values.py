@@ -101,13 +101,17 @@ def largest_sizes(config: typing.Any) -> str:
   return ', '.join(f'{key}={sizes[key]:,}' for key in largest)
 
 
-def check(section: typing.Any) -> None:
+def check(section: typing.Any, prefix: str = '') -> None:
   """Checks each value against the limits of its `option`.
+
+  Args:
+    section: a Config, or one of its sections.
+    prefix: of the keys, for messages.
 
   Raises:
     InputError: names the key, the value and the limit.
   """
-  for key, value, limits in options(section):
+  for key, value, limits in options(section, prefix):
     if (given := limits.get('choices')) and value not in choices_of(given):
       errors.refuse(key, value, f'choose one of {choices_of(given)}')
     if (least := limits.get('least')) is not None and value < least:

@@ -231,7 +231,7 @@ def _resolved(name, options, features, plan, policy):
     remat=config_lib.Remat(every=plan.remat_every),
     train=config_lib.Train(precision=policy),
   )
-  values.check(options)
+  values.check(options, 'cell.')
   conditions.check(config, 'cell')
   options.check(config)
   return options.resolve(config)

@@ -85,16 +85,13 @@ def test_sees_row_has_no_state_and_no_documents():
   ('key', 'value', 'message'),
   (
     ('cell.neurons', 3, 'cell.neurons=3: rotary angles rotate pairs'),
-    ('cell.heads', 0, 'cell.heads=0: give 1 or more'),
     ('cell.rotary', 1.0, 'cell.rotary=1.0: give a number above 1'),
-    ('cell.dropout', 1.0, r'cell.dropout=1.0: give a number in \[0, 1\)'),
-    ('cell.weights', 'relu', "cell.weights='relu': choose one of"),
     ('cell.weights', 'softmax', "it has no recurrent form: give 'linear'"),
     ('cell.sees', 'row', "rows of task.name='language_modeling' have padding"),
     ('cell.sees', 'all', "cell.sees='all': choose one of"),
     ('recurrence.impl', 'pallas', "model.cell='bdh' has"),
     ('recurrence.impl', 'state', "model.cell='bdh' has .*'associative'.$"),
-    ('mesh.pipe', 2, 'model.shared_layers=True has a single layer'),
+    ('mesh.pipe', 2, 'not available with model.shared_layers=True'),
   ),
 )
 def test_bad_options_are_named(key, value, message):

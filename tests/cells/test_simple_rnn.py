@@ -212,27 +212,6 @@ def checked(options, every=0, impl='auto'):
   simple_rnn.Config(**options).check(config)
 
 
-@pytest.mark.parametrize(
-  ('key', 'value', 'remedy'),
-  (
-    ('preset', 'best', "choose one of .*'improved'"),
-    ('decay', 'row', "choose one of .*'head'"),
-    ('attention', 'all', "choose one of .*'general'"),
-    ('heads', 0, 'give 1 or more'),
-    ('key_width', 0, 'give 1 or more'),
-    ('value_width', -1, 'give 1 or more'),
-    ('attention_window', 0, 'give 1 or more'),
-    ('convolution', -1, 'give 0 or more'),
-    ('dropout', 1.0, r'give a number in \[0, 1\)'),
-  ),
-)
-def test_bad_options_are_refused_by_name(key, value, remedy):
-  with pytest.raises(
-    errors.InputError, match=f'cell.{key}={value!r}: {remedy}'
-  ):
-    checked({key: value})
-
-
 @pytest.mark.parametrize('impl', ('auto', 'chunked'))
 def test_a_remat_length_that_does_not_fit_chunks_is_refused(impl):
   for every in (17, 24, 100):
