@@ -90,10 +90,12 @@ def epoch(
   with tempfile.TemporaryDirectory() as folder:
     config, corpus = _open(name, data, limit, folder)
     batches = pipeline.training_batches(corpus, config)
+    ends = [*_ends(corpus, config, repeats)]
     try:
       next(batches)  # Starts the workers.
+      begins = [1, *ends]
       epochs = [
-        _read(batches, end) for end in _ends(corpus, config.data, repeats)
+        _read(batches, *each) for each in zip(begins, ends, strict=False)
       ]
     finally:
       batches.close()
@@ -141,34 +143,24 @@ def _longest(corpus):
   return 1 + max(len(encode(documents.read(n))) for n in range(len(documents)))
 
 
-def _ends(corpus, data, epochs):
-  """Where each epoch ends, as `_place`: a stage cuts examples of its own."""
-  from rnn_jax.data.batching import length_schedule
+def _ends(corpus, config, epochs):
+  """How many batches there are up to the end of each epoch."""
+  from rnn_jax.data import pipeline
 
-  stages = length_schedule.stages(data)
-  for number in range(epochs):
-    now = max(n for n, stage in enumerate(stages) if stage.first <= number)
-    per_epoch = len(corpus.windows(stages[now].data, 'train', 0))
-    yield now, (number + 1) * per_epoch
+  for number in range(1, epochs + 1):
+    yield round(pipeline.batches_in(number, corpus, config))
 
 
-def _read(batches, end):
-  """Reads up to the place `end`. Returns seconds and (tokens, shape) pairs."""
+def _read(batches, done, end):
+  """Reads batches up to number `end`. Returns seconds and (tokens, shape)."""
   read = []
 
   def run():
-    while not read or _place(batches) < end:
+    while done + len(read) < end:
       weights = next(batches).weights_BxL
       read.append((int(weights.sum()), weights.shape))
 
   return measure.seconds(run), read
-
-
-def _place(batches):
-  """The stage of the length schedule, and the number of examples so far."""
-  state = batches.get_state()
-  position = state.get('batches', state)['examples']['position']
-  return state.get('stage', 0), position
 
 
 def _summary(trained, seconds, epochs):

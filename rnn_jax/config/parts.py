@@ -76,7 +76,7 @@ KINDS = (
     'data/batching/layouts',
     'data',
     'buckets',
-    ('make', 'lengths'),
+    ('plan', 'lengths'),
   ),
   Kind(
     'model.cell',

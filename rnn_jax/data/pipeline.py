@@ -2,14 +2,15 @@
 
 A large corpus is read and tokenized once, into files (data/store).
 
-Batch sizes are those of the whole job. With several processes, each one lays
-out all of every batch, so that an iterator's state and the shapes of batches
-don't depend on the number of processes, and makes the rows that its devices
-take (parallel/mesh.py). Of the others it needs the number of ids.
+Batch sizes are those of the whole job. With several processes, each one plans
+all of every batch, so that an iterator's state and the shapes of batches don't
+depend on the number of processes, and makes the rows that its devices take
+(parallel/mesh.py).
 """
 
 import dataclasses
 import functools
+import math
 import os
 import types
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from rnn_jax.data import loader
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import curriculum
 from rnn_jax.data.batching import length_schedule
+from rnn_jax.data.batching import order as order_lib
+from rnn_jax.data.batching import plan as plan_lib
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.batching import shapes as shapes_lib
 from rnn_jax.data.batching import windows as windows_lib
@@ -38,6 +41,9 @@ from rnn_jax.data.text.examples import base as examples_lib
 from rnn_jax.system import activity
 
 PROBED = 64  # windows that are looked at for what they predict
+COUNTED = 4  # blocks of a plan
+
+Own = Callable[[int], np.ndarray]  # of a number of rows, which are made
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -227,33 +233,6 @@ def load_documents(
   return documents
 
 
-class Row:
-  """The map from a position of the shuffled order to the ids of a window.
-
-  With `owns` they are Deferred.
-  """
-
-  def __init__(
-    self,
-    examples: examples_lib.Examples,
-    windows: windows_lib.Windows,
-    owns: rows_lib.Owns | None = None,
-  ) -> None:
-    self._examples = examples
-    self._windows = windows
-    self._owns = owns
-
-  def __call__(self, position: int, window: int) -> rows_lib.Ids:
-    epoch = position // len(self._windows)
-    place = self._windows.at(np.array([window]), epoch)
-    example, start, stop = (int(x[0]) for x in place)
-    read = functools.partial(self._examples.read, example, start, stop, epoch)
-    if self._owns is not None:
-      size = max(stop - start, 0)
-      return rows_lib.Deferred(size, functools.cache(read), self._owns)
-    return read()
-
-
 def _task_module(task: config_lib.Task) -> types.ModuleType:
   return config_lib.load('tasks', task.name, 'task.name')
 
@@ -263,33 +242,26 @@ def training_batches(
   config: config_lib.Config,
   multiple: int = 1,
   *,
-  place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
-  owns: rows_lib.Owns | None = None,
+  place: loader.Place | None = None,
+  own: Own | None = None,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns the endless, shuffled batches of the job.
 
-  `get_state` is small, JSON-ready and independent of data.workers. Call `close`
-  to end the workers.
+  `get_state` is one number, independent of data.workers. Call `close` to end
+  the workers.
 
   Args:
     corpus: what to train on.
     config: of the run.
     multiple: divides the number of rows of each batch.
     place: puts a batch on its devices, ahead of its use.
-    owns: which rows they take; None: all. Others are made only if they must be.
+    own: which of so many rows they take; None: all. Others stay blank.
 
   Raises:
     InputError: a batch would have no row.
   """
-  data, seed = config.data, config.train.seed
-  stages = [
-    _stage(corpus, stage, seed, multiple, owns)
-    for stage in length_schedule.stages(data)
-  ]
-  batches = (
-    length_schedule.StagedBatches(stages) if data.length_schedule else stages[0]
-  )
-  return _prefetched(_unpacked(batches, corpus), data, place)
+  stages = training_stages(corpus, config, multiple)
+  return _loaded(corpus, stages, config.data, config.data.workers, place, own)
 
 
 def heldout_batches(
@@ -298,8 +270,8 @@ def heldout_batches(
   split: str,
   multiple: int = 1,
   *,
-  place: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
-  owns: rows_lib.Owns | None = None,
+  place: loader.Place | None = None,
+  own: Own | None = None,
   tokens: int = 0,
 ) -> grain.DatasetIterator[batch_lib.Batch]:
   """Returns one pass over a held-out split, in order.
@@ -309,7 +281,7 @@ def heldout_batches(
 
   Args:
     split: 'train', 'validation' or 'test'.
-    tokens: about as many tokens as this are read, see `heldout_examples`; 0:
+    tokens: about as many tokens as this are read, see `heldout_windows`; 0:
       nothing is left out.
 
   Raises:
@@ -325,15 +297,18 @@ def heldout_batches(
       f'{config.data.splits!r}{files}'
     )
   data = config.data.heldout(config.evaluate)
-  shapes = heldout_shapes(corpus, config, split, multiple, tokens)
+  chosen, _ = heldout_windows(corpus, config, split, tokens)
+  stage = plan_lib.Stage(
+    data,
+    corpus.examples(data, split),
+    corpus.windows(data, split),
+    order_lib.Chosen(chosen),
+    len(chosen),
+    heldout_shapes(corpus, config, split, multiple, tokens),
+    end=1,
+  )
   # Starting workers takes longer than a held-out split takes one process.
-  order = _order(corpus, data, split, owns=owns)
-  if tokens:
-    chosen, _ = heldout_examples(corpus, config, split, tokens)
-    order = grain.MapDataset.source(chosen).map(order.__getitem__)
-  examples = loader.Loader(order, workers=0)
-  batches = shapes_lib.layout(data).make(examples, shapes, data)
-  return _prefetched(_unpacked(batches, corpus), data, place)
+  return _loaded(corpus, [stage], data, 0, place, own)
 
 
 def heldout_shapes(
@@ -353,14 +328,14 @@ def heldout_shapes(
     config: of the run.
     split: 'train', 'validation' or 'test'.
     multiple: divides the number of rows of each batch.
-    tokens: that are read, see `heldout_examples`.
+    tokens: that are read, see `heldout_windows`.
 
   Raises:
     InputError: a batch would have no row.
   """
   shapes = shapes_lib.heldout_shapes(corpus, config, multiple)
   most = max(rows for rows, _ in shapes)
-  chosen, _ = heldout_examples(corpus, config, split, tokens)
+  chosen, _ = heldout_windows(corpus, config, split, tokens)
   if len(chosen) >= most:
     return shapes
   data = config.data.heldout(config.evaluate)
@@ -370,7 +345,7 @@ def heldout_shapes(
   return tuple((min(rows, enough), length) for rows, length in shapes)
 
 
-def heldout_examples(
+def heldout_windows(
   corpus: Corpus, config: config_lib.Config, split: str, tokens: int
 ) -> tuple[np.ndarray, float]:
   """Returns evenly spaced windows of a held-out split, and their fraction.
@@ -424,22 +399,46 @@ def batch_shapes(
   return tuple(sorted(shapes))
 
 
+def training_stages(
+  corpus: Corpus, config: config_lib.Config, multiple: int = 1
+) -> list[plan_lib.Stage]:
+  """Returns the stages of the length schedule, of which batches are planned.
+
+  Raises:
+    InputError: a batch would have no row.
+  """
+  return [
+    _stage(corpus, stage, config.train.seed, multiple)
+    for stage in length_schedule.stages(config.data)
+  ]
+
+
 def batches_in(
   epochs: float, corpus: Corpus, config: config_lib.Config, multiple: int = 1
 ) -> float:
-  """Returns about how many batches so many epochs of training fill.
+  """Returns how many batches so many epochs of training have.
+
+  It is exact for whole blocks of a plan, of which a stage has up to COUNTED;
+  of more, these count for all.
 
   Raises:
     InputError: as `batch_shapes`.
   """
   batches = 0.0
-  for stage in length_schedule.stages(config.data):
+  for stage in training_stages(corpus, config, multiple):
     inside = min(epochs, epochs if stage.end is None else stage.end)
     if inside > stage.first:
-      batches += (inside - stage.first) * shapes_lib.batches_per_epoch(
-        corpus, stage.data, config.train.seed, multiple
-      )
+      batches += _batches_of(stage, inside - stage.first)
   return batches
+
+
+def _batches_of(stage, epochs):
+  """Returns how many batches the first epochs of a stage have."""
+  counted = max(min(math.ceil(epochs / stage.epochs), COUNTED), 1)
+  plans = [stage.plan(block) for block in range(counted)]
+  places = sum(len(stage.places(block)) for block in range(counted))
+  made = sum(len(plan.shapes) for plan in plans)
+  return made * epochs * stage.count / places
 
 
 def describe(
@@ -452,7 +451,7 @@ def describe(
   Raises:
     InputError: as `batch_shapes`.
   """
-  data, seed = config.data, config.train.seed
+  data = config.data
   shapes = batch_shapes(corpus, config, multiple)
   ends = dict.fromkeys(f'{rows}x{n}' for rows, n in (shapes[0], shapes[-1]))
   summary = (
@@ -462,17 +461,10 @@ def describe(
   summary += _left_out(corpus.examples(data, 'train'))
   if not data.pads:
     return f'{summary}, no padding'
-  lengths = shapes_lib.sample_lengths(corpus, data, seed)
-  made = shapes_lib.simulate(
-    lengths,
-    data,
-    shapes_lib.training_shapes(corpus, data, seed, multiple),
-    seed,
-  )
-  return (
-    f'{summary}, padding efficiency {made.efficiency:.0%} '
-    f'({len(lengths):,} sampled rows)'
-  )
+  stage = training_stages(corpus, config, multiple)[-1]
+  plan = stage.plan(0)
+  efficiency = plan.tokens / max(plan.padded_tokens, 1)
+  return f'{summary}, padding efficiency {efficiency:.0%}'
 
 
 def _left_out(examples):
@@ -485,88 +477,50 @@ def _left_out(examples):
   )
 
 
-class Mapped(grain.DatasetIterator):
-  """Batches, each passed through a stateless function."""
-
-  def __init__(
-    self,
-    batches: grain.DatasetIterator,
-    function: Callable[[batch_lib.Batch], batch_lib.Batch],
-  ) -> None:
-    super().__init__(batches)
-    self._function = function
-
-  def __next__(self) -> batch_lib.Batch:
-    return self._function(next(self._parent))
-
-  def get_state(self) -> dict[str, Any]:
-    return self._parent.get_state()
-
-  def set_state(self, state: dict[str, Any]) -> None:
-    self._parent.set_state(state)
-
-
-def _stage(corpus, stage, seed, multiple, owns):
-  """Returns the batches of a stage of the length schedule."""
+def _stage(corpus, stage, seed, multiple):
+  """Returns a stage of the length schedule, to plan."""
   data = stage.data
-  order, per_epoch, workers = _training_order(corpus, data, seed, owns)
-  if stage.end is not None:
-    order = order[: stage.end * per_epoch]
-  examples = loader.Loader(order, workers)
-  examples.set_state({'position': stage.first * per_epoch})
-  shapes = shapes_lib.training_shapes(corpus, data, seed, multiple)
-  return shapes_lib.layout(data).make(examples, shapes, data, seed, corpus)
+  windows = corpus.windows(data, 'train', seed)
+  if not len(windows):
+    raise errors.InputError('the text has nothing to predict: give more')
+  if data.curriculum:
+    hard = curriculum.hard(corpus, data, seed)
+    order = curriculum.Order(hard, seed, data)
+  else:
+    order = order_lib.Shuffled(len(windows), seed)
+  split = getattr(shapes_lib.layout(data), 'split', None)
+  return plan_lib.Stage(
+    data,
+    corpus.examples(data, 'train', seed),
+    windows,
+    order,
+    len(windows),
+    shapes_lib.training_shapes(corpus, data, seed, multiple),
+    seed,
+    split and split(corpus, data, seed),
+    stage.first,
+    stage.end,
+  )
+
+
+def _loaded(corpus, stages, data, workers, place, own):
+  """Returns the batches of stages, some of them made in advance."""
+  unpack = getattr(_task_module(corpus.task), 'unpack', None)
+  rows = {rows for stage in stages for rows, _ in stage.shapes}
+  batches = plan_lib.Batches(
+    stages,
+    None if own is None else {count: own(count) for count in rows},
+    unpack and functools.partial(unpack, corpus.tokenizer),
+  )
+  return grain.experimental.ThreadPrefetchDatasetIterator(
+    loader.Loader(batches, workers, place), data.prefetch
+  )
 
 
 def _evenly(total, count):
   """Returns at most `count` of range(total), evenly spaced."""
   count = min(count, total)
   return np.arange(count) * total // count
-
-
-def _unpacked(batches, corpus):
-  """Returns the batches as the task's `unpack` has them, if it has one."""
-  unpack = getattr(_task_module(corpus.task), 'unpack', None)
-  if unpack is None:
-    return batches
-  return Mapped(batches, functools.partial(unpack, corpus.tokenizer))
-
-
-def _prefetched(batches, data, place):
-  batches = batches if place is None else Mapped(batches, place)
-  return grain.experimental.ThreadPrefetchDatasetIterator(
-    batches, data.prefetch
-  )
-
-
-def _training_order(corpus, data, seed, owns):
-  """Returns the endless order, examples of an epoch, and who makes them."""
-  count = len(corpus.windows(data, 'train', seed))
-  ranked = None
-  if data.curriculum:
-    hard = curriculum.hard(corpus, data, seed)
-    ranked = curriculum.Order(np.arange(count), hard, seed, data)
-  order = _order(corpus, data, 'train', seed, ranked, owns)
-  # What is deferred can't be sent to this process, and isn't worth it.
-  return order, count, data.workers if owns is None else 0
-
-
-def _order(corpus, data, split, seed=None, ranked=None, owns=None):
-  """Returns the windows: endless and shuffled, or one pass without a seed.
-
-  `ranked`, a curriculum.Order, replaces the shuffle.
-  """
-  windows = corpus.windows(data, split, seed)
-  if not len(windows):
-    raise errors.InputError('the text has nothing to predict: give more')
-  order = grain.MapDataset.range(len(windows))
-  if ranked is not None:
-    order = order.repeat().map_with_index(ranked)
-  elif seed is not None:
-    order = order.shuffle(seed % 2**32).repeat()
-  return order.map_with_index(
-    Row(corpus.examples(data, split, seed), windows, owns)
-  )
 
 
 def _tokenizer(data, documents, workdir):

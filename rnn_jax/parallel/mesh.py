@@ -4,7 +4,6 @@ Its axes are those of axes.py, in that order: devices that are neighbors along
 `tensor` are neighbors in the machine, copies along `data` are furthest apart.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -84,28 +83,31 @@ def row_multiple(mesh: jax.sharding.Mesh, options: Any) -> int:
   return shards * (options.micro_batches or stages if stages > 1 else 1)
 
 
-def row_owner(
-  sharding: jax.sharding.Sharding,
-) -> Callable[[int, int], bool] | None:
+def own_rows(
+  sharding: jax.sharding.NamedSharding,
+) -> Callable[[int], np.ndarray] | None:
   """Returns which rows of an array of all rows this process's devices take.
 
   Args:
     sharding: of arrays whose axes are rows and time.
 
   Returns:
-    A function of (all rows, row); None: they take all, in a job of one process.
+    A function of the number of rows, which returns whether each is; None: they
+    take all, in a job of one process.
   """
   if jax.process_count() == 1:
     return None
 
-  @functools.cache
-  def own(rows):
+  def own(rows: int) -> np.ndarray:
     # Time may be sharded, too, by some devices at most.
     shape = rows, math.prod(sharding.mesh.shape.values())
-    indices = sharding.addressable_devices_indices_map(shape).values()
-    return {row for index in indices for row in range(rows)[index[0]]}
+    taken = np.zeros(rows, bool)
+    for index in sharding.addressable_devices_indices_map(shape).values():
+      assert index is not None
+      taken[index[0]] = True
+    return taken
 
-  return lambda rows, row: row in own(rows)
+  return own
 
 
 def put(tree: PyTree, shardings: PyTree) -> PyTree:

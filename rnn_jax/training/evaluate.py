@@ -42,7 +42,7 @@ def evaluate(
   `batch_sums`.
   """
   sums = batch_sums(programs, params, corpus, config, split, tokens=tokens)
-  _, fraction = pipeline.heldout_examples(corpus, config, split, tokens)
+  _, fraction = pipeline.heldout_windows(corpus, config, split, tokens)
   return metrics(programs.task, sums) | {'fraction': fraction}
 
 
@@ -86,7 +86,7 @@ def batch_sums(
     split,
     mesh_lib.row_multiple(programs.mesh, config.mesh),
     place=functools.partial(mesh_lib.put, shardings=programs.batch_sharding),
-    owns=mesh_lib.row_owner(programs.batch_sharding.tokens_BxL),
+    own=mesh_lib.own_rows(programs.batch_sharding.tokens_BxL),
     tokens=tokens,
   )
   carry: PyTree = None
@@ -265,7 +265,7 @@ def tokens_after(config: config_lib.Config, trained: int) -> int:
     trained: tokens that it was trained on.
   """
   tokens = config.evaluate.tokens
-  # An image is one token in training, and its bytes in `heldout_examples`.
+  # An image is one token in training, and its bytes in `heldout_windows`.
   return tokens if config.data.holds_images else min(tokens, trained)
 
 
@@ -282,7 +282,7 @@ def evaluate_run(run: Run, split: str, tokens: int = 0) -> dict[str, Any]:
   """
   split = run.split(split)
   sums = run.batch_sums(split, tokens)
-  _, fraction = pipeline.heldout_examples(run.corpus, run.config, split, tokens)
+  _, fraction = pipeline.heldout_windows(run.corpus, run.config, split, tokens)
   return describe(run, split, sums, fraction)
 
 

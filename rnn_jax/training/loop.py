@@ -219,7 +219,7 @@ def open_run(resolved: resolve.Resolved, workdir: str | os.PathLike) -> Trainer:
     config,
     multiple,
     place=place,
-    owns=mesh_lib.row_owner(programs.batch_sharding.tokens_BxL),
+    own=mesh_lib.own_rows(programs.batch_sharding.tokens_BxL),
   )
   folder = config.train.checkpoint_dir
   hosts.run_on_first(lambda: workdir_lib.keep_copies(workdir, folder))

@@ -1,4 +1,4 @@
-"""The loader: positions in sequence, restarted anywhere."""
+"""The loader: batches by number, restarted anywhere, by any workers."""
 
 import multiprocessing
 import pathlib
@@ -7,71 +7,81 @@ import subprocess
 import sys
 import time
 
-import grain
 import numpy as np
 import pytest
 
 from rnn_jax import errors
 from rnn_jax.data import loader
 from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
 from tests.support import corpora
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def examples(count=None):
-  numbers = grain.MapDataset.range(count or 10)
-  numbers = numbers if count else numbers.shuffle(0).repeat()
-  return numbers.map(lambda n: np.array([n, n + 1]))
+class Made:
+  """Batches of three a block, of one array that has the number."""
+
+  def __init__(self, shape=(1, 2), end=None):
+    self._shape, self._end = shape, end
+
+  def numbers(self, first=0):
+    block, place = divmod(first, 10)
+    while self._end is None or block < self._end:
+      yield from (10 * block + n for n in range(place, 3))
+      block, place = block + 1, 0
+
+  def __call__(self, number):
+    tokens_BxL = np.full(self._shape, number, np.int32)
+    return batch_lib.Batch(tokens_BxL, None, None, None)
 
 
-def test_positions_count_up_from_the_state():
-  order = loader.Loader(examples(), workers=0)
-  first = [next(order) for _ in range(25)]
-  assert [position for position, _ in first] == [*range(25)]
-  state = order.get_state()
-  assert state == {'position': 25}
-  order.set_state({'position': 7})
-  for (_, ids), (_, again) in zip(first[7:], order, strict=False):
-    np.testing.assert_array_equal(ids, again)
-  np.testing.assert_array_equal(order.make(3), first[3][1])
+def taken(batches, count):
+  return [int(next(batches).tokens_BxL[0, 0]) for _ in range(count)]
+
+
+NUMBERS = [10 * block + n for block in range(20) for n in range(3)]
+
+
+@pytest.mark.parametrize('workers', (0, 2))
+def test_numbers_follow_each_other_from_any_state(workers):
+  batches = loader.Loader(Made(), workers)
+  assert taken(batches, 10) == NUMBERS[:10]
+  state = batches.get_state()
+  assert state == {'batch': NUMBERS[9] + 1}
+  assert taken(batches, 5) == NUMBERS[10:15]
+  for cut in (13, 3):
+    batches.set_state({'batch': NUMBERS[cut]})
+    assert taken(batches, 4) == NUMBERS[cut : cut + 4]
+  batches.set_state(state)
+  assert taken(batches, 5) == NUMBERS[10:15]
+  batches.close()
 
 
 def test_a_finite_loader_ends_and_stays_ended():
-  order = loader.Loader(examples(3), workers=0)
-  assert [position for position, _ in order] == [0, 1, 2]
-  assert next(order, None) is None
-  order.set_state({'position': 2})
-  assert [position for position, _ in order] == [2]
+  batches = loader.Loader(Made(end=2))
+  assert taken(batches, 6) == NUMBERS[:6]
+  assert next(batches, None) is None is next(batches, None)
+  batches.set_state({'batch': 12})
+  assert taken(batches, 1) == [12] and next(batches, None) is None
 
 
-def test_a_closed_loader_raises():
-  order = loader.Loader(examples(), workers=0)
-  order.close()
+def test_a_batch_is_placed_and_a_closed_loader_raises():
+  batches = loader.Loader(Made(), place=lambda batch: batch.tokens_BxL + 5)
+  assert next(batches).tolist() == [[5, 5]]
+  batches.close()
   with pytest.raises(ValueError, match='closed'):
-    next(order)
+    next(batches)
 
 
-def test_a_finite_loader_resumes_within_a_group_with_workers():
-  # Of the one group of examples that remains, a worker gets none.
-  order = loader.Loader(examples(40), workers=2)
-  order.set_state({'position': 33})
-  assert [int(ids[0]) for _, ids in order] == [*range(33, 40)]
-  order.close()
-
-
-# A group of them is as large as a pipe may get, or is in shared memory.
-@pytest.mark.parametrize('size', (120, 40000))
+# What a worker has made is as large as a pipe may get, or in shared memory.
+@pytest.mark.parametrize('size', (200, 40000))
 def test_workers_exit_however_much_they_have_made(size):
-  made = grain.MapDataset.range(999).map(lambda n: np.full(size, n))
-  order = loader.Loader(made, workers=1)
-  for expected in range(20):
-    position, ids = next(order)
-    assert position == expected and (ids == expected).all()
-    assert len(ids) == size
+  batches = loader.Loader(Made((1, size)), workers=1)
+  assert taken(batches, 20) == NUMBERS[:20]
   time.sleep(0.5)  # Their buffers fill.
   workers = multiprocessing.active_children()
-  order.close()
+  batches.close()
   assert not multiprocessing.active_children()
   # Those that a full pipe holds up are killed by Grain after half a minute.
   assert [worker.exitcode for worker in workers] == [0]
@@ -80,6 +90,7 @@ def test_workers_exit_however_much_they_have_made(size):
 SCRIPT = """
 import os, pathlib, signal, sys
 from rnn_jax.data import pipeline
+from rnn_jax.data.batching import batch as batch_lib
 from tests.support import corpora
 
 def main(folder):
@@ -129,10 +140,9 @@ def test_workers_serve_after_ctrl_c_and_end_with_a_killed_parent(tmp_path):
 
 def test_workers_that_the_limit_does_not_allow_are_refused(monkeypatch):
   monkeypatch.setattr(loader.host, 'free_descriptors', lambda: 32)
-  order = loader.Loader(examples(), workers=2)
+  batches = loader.Loader(Made(), workers=2)
   with pytest.raises(
     errors.InputError, match=r'data\.workers=2 needs .* ulimit -n'
   ):
-    next(order)
-  order = loader.Loader(examples(), workers=0)
-  assert next(order)[0] == 0
+    next(batches)
+  assert taken(loader.Loader(Made()), 1) == [0]

@@ -2,38 +2,31 @@
 
 import collections
 import json
+import math
 import multiprocessing
 
-import jax
 import numpy as np
 import pytest
 
 from rnn_jax import errors
 from rnn_jax.data import pipeline
-from rnn_jax.data.batching import rows
+from rnn_jax.data.batching import plan as plan_lib
 from tests.support import corpora
 
-POOLED = ('padded', 'sorted')
+
+def small_blocks(monkeypatch, windows):
+  """Plans blocks of about so many windows."""
+  monkeypatch.setattr(plan_lib, 'BLOCK', windows)
+  monkeypatch.setattr(plan_lib, 'BATCHES', 1)
 
 
-def read_but_not_yielded(state, corpus, cfg):
-  """Returns the counts of waiting tokens, and the examples of an epoch."""
-  seed = cfg.train.seed
-  order = pipeline._order(corpus, cfg.data, 'train', seed)
-  counts = collections.Counter()
-  for position, done in state.get('lanes', []):
-    counts.update(order[position][done + 1 :].tolist())
-  waiting = jax.tree.leaves([state.get(k, []) for k in ('waiting', 'left')])
-  for position, row in np.array(waiting, int).reshape(-1, 2):
-    counts.update(rows.cut(order[position], cfg.data.length)[row][1:].tolist())
-  return counts, len(corpus.windows(cfg.data, 'train', seed))
-
-
-def yielded_of_a_pool(state, corpus, cfg):
-  """Counts the tokens that a pool yielded before a state."""
-  batches = pipeline.training_batches(corpus, cfg)
-  batches.set_state(state | {'done': 0})
-  return corpora.count_targets(corpora.take(batches, state['done']))
+def states_of(batches, count):
+  """Returns the batches, and the state before each."""
+  states, made = [], []
+  for _ in range(count):
+    states.append(json.loads(json.dumps(batches.get_state())))
+    made.append(next(batches))
+  return states, made
 
 
 @pytest.mark.parametrize('layout', corpora.LAYOUTS)
@@ -46,39 +39,28 @@ def test_a_held_out_pass_predicts_every_token_once(tmp_path, layout):
   assert {batch.tokens_BxL.shape[0] for batch in batches} == {3}
 
 
-@pytest.mark.parametrize('stop', (1, 17, 60))
+# Several blocks of an epoch, or several epochs of a block.
+@pytest.mark.parametrize('windows', (20, 200))
 @pytest.mark.parametrize('layout', corpora.LAYOUTS)
-def test_training_predicts_every_token_once_an_epoch(tmp_path, layout, stop):
-  corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
-  batches = pipeline.training_batches(corpus, cfg)
-  counts = corpora.count_targets(corpora.take(batches, stop))
-  state = batches.get_state()
-  waiting, per_epoch = read_but_not_yielded(state, corpus, cfg)
-  counts += waiting
-  if layout in POOLED:
-    counts -= yielded_of_a_pool(state, corpus, cfg)
-  epochs, rest = divmod(state['examples']['position'], per_epoch)
-  del counts[corpus.tokenizer.boundary]
-  assert set(counts.values()) <= {epochs, epochs + 1}
-  assert all(counts[n] >= epochs for n in range(len(corpora.UNIQUE)))
-  assert bool(rest) == (epochs + 1 in counts.values())
-
-
-@pytest.mark.parametrize('cut', (0, 1, 23))
-@pytest.mark.parametrize('layout', corpora.LAYOUTS)
-def test_an_interrupted_run_resumes_with_the_same_batches(
-  tmp_path, layout, cut
+def test_training_predicts_every_token_once_an_epoch(
+  tmp_path, monkeypatch, layout, windows
 ):
+  small_blocks(monkeypatch, windows)
   corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
-  batches = pipeline.training_batches(corpus, cfg)
-  corpora.take(batches, cut)
-  state = json.loads(json.dumps(batches.get_state()))
-  uncut = corpora.take(batches, 30)
-  other = pipeline.training_batches(corpus, cfg)
-  other.set_state(state)
-  corpora.assert_same(corpora.take(other, 30), uncut)
-  batches.set_state(state)  # Backwards, on an iterator in use.
-  corpora.assert_same(corpora.take(batches, 30), uncut)
+  (stage,) = pipeline.training_stages(corpus, cfg)
+  assert (stage.epochs < 1) == (windows == 20)
+  batches = plan_lib.Batches([stage])
+  counts = collections.Counter()
+  blocks = math.ceil(2 / stage.epochs)
+  for number in batches.numbers():
+    if number // plan_lib.EACH == blocks:
+      break
+    batch = batches(number)
+    assert batch.weights_BxL.any()
+    counts += corpora.count_targets([batch])
+  epochs = round(blocks * stage.epochs)
+  assert counts.pop(corpus.tokenizer.boundary) == epochs * len(corpora.SIZES)
+  assert counts == dict.fromkeys(range(len(corpora.UNIQUE)), epochs)
 
 
 @pytest.mark.parametrize('layout', corpora.LAYOUTS)
@@ -92,6 +74,7 @@ def test_an_interrupted_held_out_pass_resumes_too(tmp_path, layout):
 
 
 CHOICES = (
+  *({'layout': layout} for layout in corpora.LAYOUTS),
   {'rarity_buckets': 2},
   {'feature_buckets': 3, 'curriculum': 'combined'},
   {'curriculum': 'length'},
@@ -110,13 +93,15 @@ CHOICES = (
 
 
 @pytest.mark.parametrize('choice', CHOICES, ids=str)
-def test_every_choice_resumes_anywhere(tmp_path, choice):
+def test_every_choice_resumes_anywhere_on_any_hosts(
+  tmp_path, monkeypatch, choice
+):
+  """A batch is a function of its number, whoever makes it."""
+  small_blocks(monkeypatch, 60)
   corpus, cfg = corpora.unique_corpus(tmp_path, **choice)
   batches = pipeline.training_batches(corpus, cfg)
-  uncut, states = [], []
-  for _ in range(70):
-    states.append(json.loads(json.dumps(batches.get_state())))
-    uncut.append(next(batches))
+  states, uncut = states_of(batches, 70)
+  assert all([*state] == ['batch'] for state in states)
   other = pipeline.training_batches(corpus, cfg)
   for cut in (69, 43, 24, 7, 0):  # backwards, on an iterator in use
     other.set_state(states[cut])
@@ -125,6 +110,14 @@ def test_every_choice_resumes_anywhere(tmp_path, choice):
     )
   shapes = {batch.tokens_BxL.shape for batch in uncut}
   assert shapes <= {*pipeline.batch_shapes(corpus, cfg)}
+  for host in range(2):
+    halves = pipeline.training_batches(
+      corpus, cfg, own=lambda rows, host=host: np.arange(rows) % 2 == host
+    )
+    for batch, whole in zip(corpora.take(halves, 12), uncut, strict=False):
+      for x, expected in zip(batch[:4], whole[:4], strict=True):
+        np.testing.assert_array_equal(x[host::2], expected[host::2])
+      assert not batch.weights_BxL[1 - host :: 2].any()
 
 
 def test_workers_change_nothing(tmp_path):
@@ -135,8 +128,7 @@ def test_workers_change_nothing(tmp_path):
   }
   corpus, alone = corpora.unique_corpus(tmp_path, **choice)
   (tmp_path / 'again').mkdir()
-  # A worker for each stage of the schedule.
-  _, helped = corpora.unique_corpus(tmp_path / 'again', workers=1, **choice)
+  _, helped = corpora.unique_corpus(tmp_path / 'again', workers=2, **choice)
   expected = corpora.take(pipeline.training_batches(corpus, alone), 60)
   batches = pipeline.training_batches(corpus, helped)
   corpora.assert_same(corpora.take(batches, 12), expected[:12])
@@ -147,18 +139,6 @@ def test_workers_change_nothing(tmp_path):
   other = pipeline.training_batches(corpus, alone)
   other.set_state(state)
   corpora.assert_same(corpora.take(other, 48), expected[12:])
-
-
-@pytest.mark.parametrize('layout', corpora.LAYOUTS)
-def test_a_checkpoint_brings_the_batches_back(tmp_path, layout):
-  corpus, cfg = corpora.unique_corpus(tmp_path, layout=layout)
-  batches = pipeline.training_batches(corpus, cfg)
-  corpora.take(batches, 11)
-  position = json.dumps(batches.get_state())
-  expected = corpora.take(batches, 9)
-  other = pipeline.training_batches(corpus, cfg)
-  other.set_state(json.loads(position))
-  corpora.assert_same(corpora.take(other, 9), expected)
 
 
 def test_a_carried_stream_reads_its_segments_in_order(tmp_path):
@@ -187,15 +167,6 @@ def test_the_seed_decides_the_order(tmp_path):
   )
   corpora.assert_same([one], [same])
   assert not np.array_equal(one.tokens_BxL, another.tokens_BxL)
-
-
-def test_the_state_is_small_and_has_no_text(tmp_path):
-  for layout in corpora.LAYOUTS:
-    (tmp_path / layout).mkdir()
-    corpus, cfg = corpora.unique_corpus(tmp_path / layout, layout=layout)
-    batches = pipeline.training_batches(corpus, cfg)
-    corpora.take(batches, 50)
-    assert len(json.dumps(batches.get_state())) < 300
 
 
 def test_held_out_rows_can_be_longer_or_shorter(tmp_path):

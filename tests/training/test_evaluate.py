@@ -53,13 +53,13 @@ def test_a_part_of_a_split_is_read_evenly(tmp_path):
   raw = make(tmp_path, layout='padded')
   config = config_lib.parse(raw)
   corpus = pipeline.Corpus.open(config, tmp_path / 'run')
-  whole, fraction = pipeline.heldout_examples(corpus, config, 'train', 0)
+  whole, fraction = pipeline.heldout_windows(corpus, config, 'train', 0)
   assert fraction == 1 and [*whole] == [*range(len(whole))]
   windows = corpus.windows(config.data.heldout(config.evaluate), 'train')
   _, start, stop = windows.at(whole)
   sizes = stop - start - 1
   limit = int(sizes.sum()) // 3
-  part, fraction = pipeline.heldout_examples(corpus, config, 'train', limit)
+  part, fraction = pipeline.heldout_windows(corpus, config, 'train', limit)
   assert fraction == len(part) / len(whole)
   assert 0.7 * limit < sizes[part].sum() < 1.3 * limit
   assert set(np.diff(part)) <= {2, 3, 4}
@@ -69,7 +69,7 @@ def test_a_part_of_a_split_is_read_evenly(tmp_path):
   )
   assert read == sizes[part].sum()
   # More tokens than there are: nothing is left out.
-  every, fraction = pipeline.heldout_examples(corpus, config, 'train', 10**9)
+  every, fraction = pipeline.heldout_windows(corpus, config, 'train', 10**9)
   assert fraction == 1 and len(every) == len(whole)
 
 
@@ -87,7 +87,7 @@ def test_a_few_examples_of_a_split_are_never_all_empty(tmp_path):
 
   object.__setattr__(corpus, 'examples', lambda *_: Examples())
   for tokens, count in ((1, 1), (3, 2)):
-    part, _ = pipeline.heldout_examples(corpus, config, 'train', tokens)
+    part, _ = pipeline.heldout_windows(corpus, config, 'train', tokens)
     assert len(part) == count and all(sizes[n] for n in part)
 
 

@@ -19,6 +19,7 @@ the exponential of rarity, and complexity that of the vocabulary (features.py);
 are those of the first epoch.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -29,76 +30,67 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import features
 from rnn_jax.data.batching import shapes
+from rnn_jax.data.batching import shuffle
 
 KINDS = ('', 'length', 'rarity', 'combined', 'column')  # '': no curriculum
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Half:
-  """The easy or the hard examples, shuffled again for each pass over them."""
+  """The easy or the hard examples, shuffled again for each pass over them.
 
-  def __init__(self, examples: np.ndarray, seed: tuple[int, int]) -> None:
-    """Initializes the half.
+  Attributes:
+    examples: their numbers.
+    seed: of the shuffles.
+  """
 
-    Args:
-      examples: the numbers of its examples.
-      seed: of the shuffles.
-    """
-    self._examples = examples
-    self._seed = seed
-    self._pass = -1
-    self._shuffled = examples
+  examples: np.ndarray
+  seed: tuple[int, int]
 
-  def __len__(self) -> int:
-    return len(self._examples)
-
-  def draw(self, number: int) -> int:
-    """Returns the example of a draw, numbered from 0."""
-    at_pass, index = divmod(number, len(self._examples))
-    if self._pass != at_pass:
-      rng = np.random.default_rng((*self._seed, at_pass))
-      self._pass, self._shuffled = at_pass, rng.permutation(self._examples)
-    return int(self._shuffled[index])
+  def draw(self, numbers: np.ndarray) -> np.ndarray:
+    """Returns the examples of draws, numbered from 0."""
+    at_pass, index = np.divmod(numbers, len(self.examples))
+    key = shuffle.key(*self.seed, at_pass)
+    return self.examples[shuffle.permuted(index, len(self.examples), key)]
 
 
 class Order:
-  """The map from a position in training to an example, fixed by the seed."""
+  """The map from places in training to examples, fixed by the seed."""
 
   def __init__(
-    self,
-    examples: np.ndarray,
-    hard: np.ndarray,
-    seed: int,
-    data: config_lib.Data,
+    self, hard: np.ndarray, seed: int, data: config_lib.Data
   ) -> None:
     """Initializes the order.
 
     Args:
-      examples: the numbers of the examples.
-      hard: whether each one is hard.
+      hard: whether each example is hard.
       seed: of the shuffles.
       data: section `data` of the config.
     """
-    self._easy = Half(examples[~hard], (seed, 0))
-    self._hard = Half(examples[hard], (seed, 1))
+    self._easy = Half(np.flatnonzero(~hard), (seed, 0))
+    self._hard = Half(np.flatnonzero(hard), (seed, 1))
     self._percentages = data.curriculum_shares
-    self._stage_size = len(examples) * data.curriculum_epochs
+    self._stage_size = len(hard) * data.curriculum_epochs
 
-  def __call__(self, position: int, _: Any) -> int:
+  def __call__(self, places: np.ndarray) -> np.ndarray:
+    """Returns the examples at places."""
     easy, hard = self._easy, self._hard
-    if not len(easy) or not len(hard):
-      return (easy if len(easy) else hard).draw(position)
-    before = self._easy_draws(position)
-    if self._easy_draws(position + 1) > before:
-      return easy.draw(before)
-    return hard.draw(position - before)
+    if not len(easy.examples) or not len(hard.examples):
+      return (easy if len(easy.examples) else hard).draw(places)
+    before = self._easy_draws(places)
+    is_easy = self._easy_draws(places + 1) > before
+    drawn = np.empty_like(places)
+    drawn[is_easy] = easy.draw(before[is_easy])
+    drawn[~is_easy] = hard.draw((places - before)[~is_easy])
+    return drawn
 
-  def _easy_draws(self, count):
-    """Returns how many of the first `count` draws are easy."""
+  def _easy_draws(self, counts):
+    """Returns how many of the first `counts` draws are easy."""
     hundredths, last = 50, len(self._percentages) - 1  # 50: rounds
     for stage, percent in enumerate(self._percentages):
-      draws = count if stage == last else min(count, self._stage_size)
-      hundredths += percent * draws
-      count -= draws
+      draws = counts if stage == last else np.minimum(counts, self._stage_size)
+      hundredths = hundredths + percent * draws
+      counts = counts - draws
     return hundredths // 100
 
 

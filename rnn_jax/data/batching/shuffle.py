@@ -29,6 +29,11 @@ def hashed(*columns: npt.ArrayLike) -> np.ndarray:
   return number
 
 
+def key(*columns: npt.ArrayLike) -> np.ndarray:
+  """Returns keys of `permuted` that depend on all columns."""
+  return hashed(*columns).view(np.int64)
+
+
 def permuted(at: np.ndarray, count: int, key: npt.ArrayLike) -> np.ndarray:
   """Returns where permutations of range(count) take the places `at`.
 

@@ -43,6 +43,11 @@ class Windows:
   def __len__(self) -> int:
     return int(self._ends[-1]) if len(self._ends) else 0
 
+  @property
+  def mean(self) -> float:
+    """The mean number of predictions of a window, if they don't overlap."""
+    return float(np.maximum(self._lengths - 1, 0).sum()) / max(len(self), 1)
+
   def at(
     self, windows: np.ndarray, epochs: int | np.ndarray = 0
   ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

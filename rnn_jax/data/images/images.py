@@ -148,8 +148,9 @@ def blank(rows: int, image: config.Image) -> batch_lib.Batch:
   )
 
 
-def write(batch: batch_lib.Batch, row: int, ids: np.ndarray) -> None:
-  """Writes an example, its pixels and its class, into a row."""
+def write(batch: batch_lib.Batch, row: int, at: int, ids: np.ndarray) -> None:
+  """Writes an example, its pixels and its class, into a row of one step."""
+  del at
   image_BxHxWxC = batch.image_BxHxWxC
   image_BxHxWxC[row] = ids[:-1].reshape(image_BxHxWxC.shape[1:])
   batch.label_B[row] = ids[-1]

@@ -89,9 +89,9 @@ def open_corpus(path, workdir, task='language_modeling', **data):
   return pipeline.Corpus.open(cfg, workdir), cfg
 
 
-def batches(corpus, cfg, owns=None):
+def batches(corpus, cfg, own=None):
   """Returns batches of training, and those of a held-out pass."""
-  training = pipeline.training_batches(corpus, cfg, owns=owns)
+  training = pipeline.training_batches(corpus, cfg, own=own)
   held_out = pipeline.heldout_batches(corpus, cfg, 'validation')
   return [*corpora.take(training, MADE), *held_out]
 
@@ -144,7 +144,9 @@ def test_batches_are_those_without_files(
   # A job of two processes: each makes the rows of its devices.
   for half in (0, 1):
     own = batches(
-      later, cfg, lambda rows, row, half=half: (row < rows / 2) == (half == 0)
+      later,
+      cfg,
+      lambda rows, half=half: (np.arange(rows) < rows / 2) == (half == 0),
     )
     for batch, whole in zip(own[:MADE], expected[:MADE], strict=True):
       middle = len(whole.tokens_BxL) // 2
@@ -194,7 +196,7 @@ def test_rows_of_other_processes_are_not_made(path, tmp_path, monkeypatch):
   whole = examples.read
   monkeypatch.setattr(examples, 'read', lambda *a: read.append(a) or whole(*a))
   training = pipeline.training_batches(
-    corpus, cfg, owns=lambda rows, row: row == 0
+    corpus, cfg, own=lambda rows: np.arange(rows) == 0
   )
   before = len(read)  # those of the sample that bucket lengths come from
   rows = sum(len(batch.tokens_BxL) for batch in corpora.take(training, 20))

@@ -1,17 +1,17 @@
-"""Layouts: how examples become batches. Each file is a layout.
+"""Layouts: how windows become batches. Each file is a layout.
 
 It has `Config`, its options, which extends config.Data, and
 
     lengths(corpus, data, seed) -> row lengths of training batches, ascending
-    make(examples, shapes, data, seed, corpus) -> batches of these shapes, a
-      grain.DatasetIterator
+    plan(sizes, shapes, data, seed, levels) -> base.Laid
 
-where `examples` is a loader.Loader and `shapes` are (rows, length). The `seed`
-sets the order of batches where the layout leaves it open; without one it is a
-held-out pass, which ends with a batch of the remaining rows. `corpus` is None
-where only the lengths of examples are real.
+where `sizes` are the predictions of the windows of a block, in order, and
+`shapes` are the (rows, length) that batches may have, by ascending length. The
+`seed` decides what the layout leaves open; without one nothing is shuffled.
+`levels` are numbers by which buckets are split, or None. A plan is a function
+of these, in NumPy: it reads no id. It has every window once, and no batch
+without one; only the last batch may have rows without one.
 
-Grain's own packing and its elastic iterator aren't used: the first ends a batch
-at the first example that doesn't fit, so it pads more; the second needs one
-example for each row, in order, which no layout of texts has.
+Grain's own packing isn't used: it ends a batch at the first example that
+doesn't fit, so it pads more.
 """

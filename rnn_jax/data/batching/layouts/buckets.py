@@ -1,29 +1,25 @@
 """Buckets of similar length: a row is padded to the bucket it fits best.
 
-A bucket with enough rows becomes a batch. The rows that wait in a bucket are
-part of the iterator's state, as positions, and are made again on restore. If
-rows are split by rarity, or by several features, a bucket has a queue for each
-level, and a batch has rows of one level; the shapes stay the same.
+A bucket with enough rows becomes a batch. The rows that are left at the end of
+a block move to the next longer bucket, so that only its last batch is padded.
+If rows are split by rarity, or by several features, a bucket has a queue for
+each level, and a batch has rows of one level; the shapes stay the same.
 """
 
 import dataclasses
 import functools
 from collections.abc import Iterable
-from collections.abc import Sequence
 from typing import Any
 from typing import Self
 
-import grain
 import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import loader
-from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import centroids
 from rnn_jax.data.batching import rarity
-from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.batching import shapes as shapes_lib
+from rnn_jax.data.batching.layouts import base
 
 BUCKETINGS = ('quantile', 'balanced', 'least_padding', 'powers')
 
@@ -105,25 +101,49 @@ def lengths(corpus: Any, data: Config, seed: int) -> tuple[int, ...]:
   return data.boundaries
 
 
-def make(
-  examples: loader.Loader,
-  shapes: tuple[tuple[int, int], ...],
-  data: Config,
-  seed: int | None = None,
-  corpus: Any = None,
-) -> grain.DatasetIterator:
-  """Returns the batches; the arguments are those of the package's `make`."""
-  levels = max(data.rarity_buckets, data.feature_buckets)
-  if corpus is None or seed is None or levels == 1:
-    return Buckets(examples, shapes)
+def split(corpus: Any, data: Config, seed: int) -> Any:
+  """Returns what puts the rows of a bucket on levels, or None."""
+  count = max(data.rarity_buckets, data.feature_buckets)
+  if count == 1:
+    return None
   kind = rarity.Split if data.feature_buckets == 1 else centroids.Split
-  split = kind(
+  return kind(
     shapes_lib.unigram(corpus, data, seed),
     shapes_lib.sample(corpus, data, seed),
     lengths(corpus, data, seed),
-    levels,
+    count,
   )
-  return Buckets(examples, shapes, split)
+
+
+def plan(
+  sizes: np.ndarray,
+  shapes: tuple[tuple[int, int], ...],
+  data: Config,
+  seed: base.Seed = None,
+  levels: np.ndarray | None = None,
+) -> base.Laid:
+  """Returns the plan of buckets; see the package."""
+  del seed
+  count = max(data.rarity_buckets, data.feature_buckets)
+  bucket = np.searchsorted([length for _, length in shapes], sizes)
+  queue = bucket * count + (0 if levels is None else levels)
+  by_queue = np.argsort(queue, kind='stable')
+  ends = np.searchsorted(queue[by_queue], np.arange(len(shapes) * count + 1))
+  full: list[tuple[int, np.ndarray]] = []
+  rest, left = [], np.zeros(0, np.int64)
+  for n, (rows, _) in enumerate(shapes):
+    waiting = [left]
+    for k in range(n * count, (n + 1) * count):
+      inside = by_queue[ends[k] : ends[k + 1]]
+      cut = len(inside) // rows * rows
+      full += [(n, inside[at : at + rows]) for at in range(0, cut, rows)]
+      waiting.append(inside[cut:])
+    left = np.concatenate(waiting)
+    cut = len(left) // rows * rows if n + 1 < len(shapes) else len(left)
+    rest += [(n, left[at : at + rows]) for at in range(0, cut, rows)]
+    left = left[cut:]
+  full.sort(key=lambda batch: batch[1][-1])  # as they fill
+  return base.one_per_row([*full, *rest], sizes)
 
 
 def _check_first(corpus, data, seed):
@@ -201,80 +221,3 @@ def least_padding_boundaries(
   for choice in reversed(choices):
     last.append(int(choice[last[-1]]))
   return tuple(int(values[n]) for n in reversed(last))
-
-
-class Buckets(grain.DatasetIterator):
-  """Batches of `shapes`, (rows, length), by ascending length."""
-
-  def __init__(
-    self,
-    examples: loader.Loader,
-    shapes: Sequence[tuple[int, int]],
-    split: rarity.Split | centroids.Split | None = None,
-  ) -> None:
-    super().__init__(examples)
-    self._examples = examples
-    self._split = split
-    levels = 1 if split is None else split.count
-    self._lengths = [length for _, length in shapes]
-    self._shapes = [shape for shape in shapes for _ in range(levels)]
-    # Rows by queue, each (position of its example, number in it, ids).
-    self._waiting: list[list[tuple[int, int, np.ndarray]]] = [
-      [] for _ in self._shapes
-    ]
-
-  def __next__(self) -> batch_lib.Batch:
-    while True:
-      for queue, (rows, _) in enumerate(self._shapes):
-        if len(self._waiting[queue]) >= rows:
-          return self._emit(queue)
-      try:
-        position, ids = next(self._examples)
-      except StopIteration:
-        return self._emit_rest()
-      for number, row in enumerate(self._cut(ids)):
-        self._waiting[self._queue(row)].append((position, number, row))
-
-  def get_state(self) -> dict[str, Any]:
-    return {
-      'examples': self._examples.get_state(),
-      'waiting': [
-        [[position, number] for position, number, _ in queue]
-        for queue in self._waiting
-      ],
-    }
-
-  def set_state(self, state: dict[str, Any]) -> None:
-    self._examples.set_state(state['examples'])
-    self._waiting = [
-      [
-        (position, number, self._cut(self._examples.make(position))[number])
-        for position, number in queue
-      ]
-      for queue in state['waiting']
-    ]
-
-  def _cut(self, ids):
-    return rows_lib.cut(ids, self._lengths[-1])
-
-  def _queue(self, row):
-    bucket = int(np.searchsorted(self._lengths, len(row) - 1))
-    if self._split is None:
-      return bucket
-    return bucket * self._split.count + self._split.level(bucket, row)
-
-  def _emit(self, queue):
-    rows, length = self._shapes[queue]
-    waiting = self._waiting[queue]
-    batch = rows_lib.blank(rows, length)
-    for row, (_, _, ids) in enumerate(waiting[:rows]):
-      rows_lib.write(batch, row, 0, ids)
-    batch.starts_BxL[:, 0] = 1
-    self._waiting[queue] = waiting[rows:]
-    return batch
-
-  def _emit_rest(self):
-    for queue, waiting in enumerate(self._waiting):
-      if waiting:
-        return self._emit(queue)
-    raise StopIteration

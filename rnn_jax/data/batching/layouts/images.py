@@ -1,17 +1,13 @@
-"""Batches of images: one shape, in the order of the examples."""
+"""Batches of images: one shape, in the order of the windows."""
 
 import dataclasses
-from typing import Any
 from typing import ClassVar
 
-import grain
+import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import loader
-from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching.layouts import base
-from rnn_jax.data.images import images
 
 lengths = base.longest
 
@@ -47,17 +43,19 @@ class Config(config_lib.Data):
     _check_image(self.image)
 
 
-def make(
-  examples: loader.Loader,
+def plan(
+  sizes: np.ndarray,
   shapes: tuple[tuple[int, int], ...],
-  data: Config,
-  seed: int | None = None,
-  corpus: Any = None,
-) -> grain.DatasetIterator:
-  """Returns the batches; the arguments are those of the package's `make`."""
-  del seed, corpus
+  data: config_lib.Data,
+  seed: base.Seed = None,
+  levels: np.ndarray | None = None,
+) -> base.Laid:
+  """Returns the plan of images, in turn; see the package."""
+  del data, seed, levels
   rows, _ = shapes[0]
-  return Batches(examples, rows, data.image)
+  cuts = range(0, len(sizes), rows)
+  items = np.arange(len(sizes))
+  return base.one_per_row(((0, items[n : n + rows]) for n in cuts), sizes)
 
 
 def _check_image(image):
@@ -77,33 +75,3 @@ def _check_image(image):
       )
   if min(image.std) <= 0:
     errors.refuse('data.image.std', image.std, 'give numbers above 0')
-
-
-class Batches(grain.DatasetIterator):
-  """Batches of `rows` images; the last of a pass may have padding."""
-
-  def __init__(
-    self, examples: loader.Loader, rows: int, image: config_lib.Image
-  ) -> None:
-    super().__init__(examples)
-    self._examples = examples
-    self._rows = rows
-    self._image = image
-
-  def __next__(self) -> batch_lib.Batch:
-    batch = images.blank(self._rows, self._image)
-    for row in range(self._rows):
-      try:
-        _, ids = next(self._examples)
-      except StopIteration:
-        if not row:
-          raise
-        break
-      images.write(batch, row, ids)
-    return batch
-
-  def get_state(self) -> dict[str, Any]:
-    return {'examples': self._examples.get_state()}
-
-  def set_state(self, state: dict[str, Any]) -> None:
-    self._examples.set_state(state['examples'])

@@ -1,22 +1,16 @@
-"""Packing: several examples share a row; `starts` separates them.
+"""Packing: several windows share a row; `starts` separates them.
 
-An example goes to the first row with room for it, or to the row where it leaves
-the least room ('best'). An example that fits nowhere waits for the next batch,
-where it comes first. The iterator's state has only the positions of those
-that wait.
+A window goes to the first row with room for it, or to the row where it leaves
+the least room ('best'). A window that fits nowhere waits for the next batch,
+where it comes first.
 """
 
 import dataclasses
-from typing import Any
 from typing import ClassVar
 
-import grain
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import loader
-from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.batching.layouts import base
 
 lengths = base.longest
@@ -32,74 +26,62 @@ class Config(config_lib.Data):
   restarts: ClassVar[bool] = True
 
 
-def make(
-  examples: loader.Loader,
+def plan(
+  sizes: np.ndarray,
   shapes: tuple[tuple[int, int], ...],
   data: Config,
-  seed: int | None = None,
-  corpus: Any = None,
-) -> grain.DatasetIterator:
-  """Returns the batches; the arguments are those of the package's `make`."""
-  del seed, corpus
-  return Packed(examples, shapes[0], data.fit)
-
-
-class Packed(grain.DatasetIterator):
-  """Batches of one shape, (rows, length)."""
-
-  def __init__(
-    self,
-    examples: loader.Loader,
-    shape: tuple[int, int],
-    fit: str = 'first',
-  ) -> None:
-    super().__init__(examples)
-    self._best = fit == 'best'
-    self._examples = examples
-    self._rows, self._length = shape
-    # (position of the example, number of the row in it, ids)
-    self._waiting: list[tuple[int, int, np.ndarray]] = []
-
-  def __next__(self) -> batch_lib.Batch:
-    batch = rows_lib.blank(self._rows, self._length)
-    filled = np.zeros(self._rows, np.int64)
-    waiting, self._waiting = self._waiting, []
-    for item in waiting:
-      self._place(batch, filled, item)
+  seed: base.Seed = None,
+  levels: np.ndarray | None = None,
+) -> base.Laid:
+  """Returns the plan of packed rows; see the package."""
+  del seed, levels
+  left = iter(zip(range(len(sizes)), sizes.tolist(), strict=True))
+  waiting: list[tuple[int, int]] = []  # windows and their sizes
+  pieces: list[np.ndarray] = []
+  while True:
+    batch = _Rows(shapes[-1], data.fit == 'best')
+    waiting = [each for each in waiting if not batch.take(*each)]
     # Searching beyond one batch's rows for a fit would gain little.
-    while filled.min() < self._length and len(self._waiting) < self._rows:
-      try:
-        position, ids = next(self._examples)
-      except StopIteration:
+    while batch.has_room and len(waiting) < shapes[-1][0]:
+      if (each := next(left, None)) is None:
         break
-      for number, row in enumerate(self._cut(ids)):
-        self._place(batch, filled, (position, number, row))
-    if not filled.any():
-      raise StopIteration
-    return rows_lib.start_padding(batch)
+      if not batch.take(*each):
+        waiting.append(each)
+    if not batch.taken:
+      break
+    pieces.append(np.array(batch.taken, np.int64))
+  row, at, item = np.concatenate([np.zeros((0, 3), np.int64), *pieces]).T
+  number = np.repeat(np.arange(len(pieces)), [*map(len, pieces)])
+  zero = np.zeros_like(item)
+  shape = np.full(len(pieces), len(shapes) - 1)
+  return base.Laid(shape, number, row, at, item, zero, sizes[item])
 
-  def get_state(self) -> dict[str, Any]:
-    return {
-      'examples': self._examples.get_state(),
-      'waiting': [[position, number] for position, number, _ in self._waiting],
-    }
 
-  def set_state(self, state: dict[str, Any]) -> None:
-    self._examples.set_state(state['examples'])
-    self._waiting = [
-      (position, number, self._cut(self._examples.make(position))[number])
-      for position, number in state['waiting']
-    ]
+class _Rows:
+  """The rows of a batch while they are filled."""
 
-  def _cut(self, ids):
-    return rows_lib.cut(ids, self._length)
+  def __init__(self, shape: tuple[int, int], best: bool) -> None:
+    rows, self._length = shape
+    self._room = np.full(rows, self._length)
+    self._left = rows * self._length
+    self._best = best
+    self.taken: list[tuple[int, int, int]] = []  # row, at, window
 
-  def _place(self, batch, filled, item):
-    ids = item[-1]
-    fits = np.flatnonzero(filled + len(ids) - 1 <= self._length)
-    if not len(fits):
-      self._waiting.append(item)
-      return
-    row = int(fits[np.argmax(filled[fits]) if self._best else 0])
-    batch.starts_BxL[row, filled[row]] = 1
-    filled[row] = rows_lib.write(batch, row, int(filled[row]), ids)
+  @property
+  def has_room(self) -> bool:
+    """Whether a row isn't full."""
+    return self._left > 0
+
+  def take(self, item: int, size: int) -> bool:
+    """Puts a window into a row, if it fits one."""
+    fits = self._room >= size
+    if self._best:
+      row = int(np.where(fits, self._room, self._length + 1).argmin())
+    else:
+      row = int(fits.argmax())
+    if not fits[row]:
+      return False
+    self.taken.append((row, self._length - int(self._room[row]), item))
+    self._room[row] -= size
+    self._left -= size
+    return True

@@ -1,19 +1,15 @@
 """Padding: a batch is as long as its longest row, rounded up.
 
-This is layout 'sorted' with a pool of one batch, which sorts nothing. All
-batches have the same number of rows.
+Its rows are consecutive windows; all batches have the same number of them.
 """
 
 import dataclasses
-from typing import Any
 from typing import ClassVar
 
-import grain
+import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import loader
 from rnn_jax.data.batching.layouts import base
-from rnn_jax.data.batching.layouts import sorted as sorted_lib
 
 lengths = base.known
 
@@ -25,13 +21,18 @@ class Config(base.Multiples):
   same_rows: ClassVar[bool] = True
 
 
-def make(
-  examples: loader.Loader,
+def plan(
+  sizes: np.ndarray,
   shapes: tuple[tuple[int, int], ...],
   data: config_lib.Data,
-  seed: int | None = None,
-  corpus: Any = None,
-) -> grain.DatasetIterator:
-  """Returns the batches; the arguments are those of the package's `make`."""
-  del data, corpus
-  return sorted_lib.Pooled(examples, shapes, 1, seed)
+  seed: base.Seed = None,
+  levels: np.ndarray | None = None,
+) -> base.Laid:
+  """Returns the plan of consecutive rows; see the package."""
+  del data, seed, levels
+  rows, _ = shapes[0]
+  cuts = np.arange(0, len(sizes), rows)
+  longest = np.maximum.reduceat(sizes, cuts) if len(cuts) else cuts
+  number = np.searchsorted([length for _, length in shapes], longest)
+  items = np.split(np.arange(len(sizes)), cuts[1:])
+  return base.one_per_row(zip(number, items, strict=False), sizes)

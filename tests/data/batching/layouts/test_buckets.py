@@ -2,23 +2,16 @@
 
 import itertools
 
-import grain
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from rnn_jax.data import loader
 from rnn_jax.data.batching import rarity
 from rnn_jax.data.batching.layouts import buckets as buckets_lib
+from tests.data.batching import plans
 
 SHAPES = ((3, 4), (2, 8), (2, 16))
-
-
-def buckets(*targets):
-  """Returns batches of examples with these numbers of targets."""
-  examples = grain.MapDataset.source([np.arange(n + 1) for n in targets])
-  return buckets_lib.Buckets(loader.Loader(examples, 0), SHAPES)
 
 
 @pytest.mark.parametrize(
@@ -76,67 +69,37 @@ def test_powers_of_two_end_with_the_longest():
 
 
 def test_a_full_bucket_becomes_a_batch_of_its_shape():
-  batches = buckets(4, 8, 1, 7, 9, 2)
-  first, second = next(batches), next(batches)
-  assert first.tokens_BxL.shape == (2, 8)
-  assert first.weights_BxL.sum(1).tolist() == [8, 7]
-  assert second.tokens_BxL.shape == (3, 4)
-  assert second.weights_BxL.sum(1).tolist() == [4, 1, 2]
-  assert second.starts_BxL.tolist() == [[1, 0, 0, 0]] * 3
-
-
-def test_the_last_batch_is_padded():
-  (last,) = buckets(9)
-  assert last.weights_BxL.sum(1).tolist() == [9, 0]
-  assert last.starts_BxL[:, 0].tolist() == [1, 1]
-
-
-def test_a_long_example_is_cut_and_an_empty_one_skipped():
-  batches = [*buckets(40, 0, 3)]
-  assert [batch.tokens_BxL.shape for batch in batches] == [
-    (2, 16),
-    (3, 4),
-    (2, 8),
-  ]
-  assert [batch.weights_BxL.sum() for batch in batches] == [32, 3, 8]
-
-
-def test_rows_beyond_a_full_bucket_wait_for_the_next_batch():
-  batches = [*buckets(48)]
-  assert [batch.weights_BxL.sum(1).tolist() for batch in batches] == [
-    [16, 16],
-    [16, 0],
+  # As they fill: the longer bucket does first.
+  assert plans.sizes('buckets', (4, 8, 1, 7, 9, 2, 9), SHAPES) == [
+    (8, [8, 7]),
+    (4, [4, 1, 2]),
+    (16, [9, 9]),
   ]
 
 
-def test_the_state_has_positions_and_restores_waiting_rows():
-  batches = buckets(3, 40, 4, 4, 5, 6)
-  next(batches)
-  state = batches.get_state()
-  assert state['waiting'] == [[[0, 0]], [[1, 2]], []]
-  other = buckets(3, 40, 4, 4, 5, 6)
-  other.set_state(state)
-  for batch, again in zip(batches, other, strict=True):
-    np.testing.assert_array_equal(batch.targets_BxL, again.targets_BxL)
+def test_what_is_left_moves_to_longer_buckets():
+  assert plans.sizes('buckets', (9, 3, 8, 4), SHAPES) == [
+    (8, [3, 4]),
+    (16, [8, 9]),
+  ]
+  assert plans.sizes('buckets', (3,), SHAPES) == [(16, [3, 0])]
+  assert plans.sizes('buckets', (), SHAPES) == []
 
 
 def test_rows_of_a_bucket_are_split_by_rarity():
   rows = [np.array([0, *[n % 2] * (n % 3 + 1)]) for n in range(60)]
   split = rarity.Split(rarity.Unigram(rows[:7], 3), rows, (4, 8), 2)
-
-  def make():
-    examples = loader.Loader(grain.MapDataset.source(rows), 0)
-    return buckets_lib.Buckets(examples, ((5, 4), (2, 8)), split)
-
-  batches = make()
-  first = [next(batches) for _ in range(4)]
-  for batch in first:
-    assert batch.tokens_BxL.shape == (5, 4)
-    assert len({*batch.targets_BxL[batch.weights_BxL > 0].tolist()}) == 1
-  assert len({int(batch.targets_BxL.max()) for batch in first}) == 2
-  state = batches.get_state()
-  assert len(state['waiting']) == 4
-  other = make()
-  other.set_state(state)
-  for batch, again in zip(batches, other, strict=True):
-    np.testing.assert_array_equal(batch.targets_BxL, again.targets_BxL)
+  levels = np.array([split.level(0, row) for row in rows])
+  shapes = ((5, 4), (2, 8))
+  made = plans.batches(
+    'buckets',
+    [len(row) - 1 for row in rows],
+    shapes,
+    levels=levels,
+    rarity_buckets=2,
+  )
+  kinds = [{item % 2 for ((item, _, _),) in rows} for _, rows in made]
+  assert all(len(kind) == 1 for kind in kinds)
+  assert (
+    {len(rows) for _, rows in made} == {5} and {0} in kinds and {1} in kinds
+  )
