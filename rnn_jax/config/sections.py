@@ -108,7 +108,7 @@ class Data(Part):
   curriculum_epochs: int = option(  # of each stage but the last
     5, least=1, needs='data.curriculum'
   )
-  workers: int = option(1, least=0)  # processes that read and tokenize
+  workers: int = option(0, least=0)  # processes that make batches; 0: a thread
   prefetch: int = option(2, least=0)  # batches that are made in advance
   # Folder of token files; 'auto': the user's cache, for large data; '': none.
   cache: str = 'auto'
