@@ -16,7 +16,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.data.images import images
+from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.system import host
@@ -207,7 +207,7 @@ def random_batch(
 
 
 def _random_images(config, rows, rng):
-  batch = images.blank(rows, config.data.image)
+  batch = rows_lib.blank_images(rows, config.data.image)
   return batch._replace(
     weights_BxL=np.ones_like(batch.weights_BxL),
     label_B=rng.integers(0, len(config.data.classes), rows, np.int32),

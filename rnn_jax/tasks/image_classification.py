@@ -18,7 +18,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import class_weights
 from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.data.images import images
+from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import image_classification as examples
 from rnn_jax.models import blocks
@@ -110,7 +110,7 @@ class Task(base.Task):
   def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
     """Returns a batch of padding, whose rows have one step."""
     del length
-    return images.blank(rows, self._config.data.image)
+    return rows_lib.blank_images(rows, self._config.data.image)
 
   def loss(
     self,

@@ -27,11 +27,10 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.batching import layout as layout_lib
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.batching import shapes as shapes_lib
 from rnn_jax.data.batching import windows as windows_lib
-from rnn_jax.data.batching.layouts import base
-from rnn_jax.data.images import images
 
 BLOCK = 2**12  # windows of a block, at least
 BATCHES = 256  # the same: the last may be padded
@@ -182,7 +181,7 @@ class Stage:
     return np.fromiter(levels, np.int64, len(buckets))
 
 
-def _plan(laid: base.Laid, shapes, example, start, epoch):
+def _plan(laid: layout_lib.Laid, shapes, example, start, epoch):
   first = start[laid.item] + laid.skip
   return Plan(
     [shapes[n] for n in laid.shape],
@@ -266,7 +265,8 @@ class Batches:
 def _write(plan, pieces, shape, stage, own):
   """Returns a batch, of which the rows of `own` are made."""
   if stage.data.holds_images:
-    batch, write = images.blank(shape[0], stage.data.image), images.write
+    batch = rows_lib.blank_images(shape[0], stage.data.image)
+    write = rows_lib.write_image
   else:
     batch, write = rows_lib.blank(*shape), rows_lib.write
     batch.starts_BxL[plan.row[pieces], plan.at[pieces]] = plan.begins[pieces]

@@ -1,4 +1,4 @@
-"""Writing ids into the rows of a batch.
+"""Writing ids, or images, into the rows of a batch.
 
 A model reads `ids[:-1]` and predicts `ids[1:]`. An id that it reads but doesn't
 predict is stored as `~id`, which is negative; its weight is 0.
@@ -6,7 +6,9 @@ predict is stored as `~id`, which is negative; its weight is 0.
 
 import numpy as np
 
+from rnn_jax import config as config_lib
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.images import images
 
 
 def predicted(ids: np.ndarray) -> int:
@@ -33,3 +35,26 @@ def write(batch: batch_lib.Batch, row: int, at: int, ids: np.ndarray) -> int:
   batch.targets_BxL[row, at:stop] = plain[1:]
   batch.weights_BxL[row, at:stop] = ids[1:] >= 0
   return stop
+
+
+def blank_images(rows: int, image: config_lib.Image) -> batch_lib.Batch:
+  """Returns a batch of padding."""
+  return batch_lib.Batch(
+    None,
+    None,
+    np.zeros((rows, 1), np.float32),
+    None,
+    np.zeros(rows, np.int32),
+    np.zeros((rows, *images.shape(image)), np.uint8),
+  )
+
+
+def write_image(
+  batch: batch_lib.Batch, row: int, at: int, ids: np.ndarray
+) -> None:
+  """Writes an image, its pixels and its class, into a row of one step."""
+  del at
+  image_BxHxWxC = batch.image_BxHxWxC
+  image_BxHxWxC[row] = ids[:-1].reshape(image_BxHxWxC.shape[1:])
+  batch.label_B[row] = ids[-1]
+  batch.weights_BxL[row] = 1

@@ -15,7 +15,6 @@ import numpy as np
 
 from rnn_jax import config
 from rnn_jax import errors
-from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.images import codec
 
 MODES = {1: 'L', 3: 'RGB'}
@@ -134,24 +133,3 @@ def _moved(pixels_HxWxC, down, right):
   part = pixels_HxWxC[rows, columns]
   moved_HxWxC[top : top + part.shape[0], left : left + part.shape[1]] = part
   return moved_HxWxC
-
-
-def blank(rows: int, image: config.Image) -> batch_lib.Batch:
-  """Returns a batch of padding."""
-  return batch_lib.Batch(
-    None,
-    None,
-    np.zeros((rows, 1), np.float32),
-    None,
-    np.zeros(rows, np.int32),
-    np.zeros((rows, *shape(image)), np.uint8),
-  )
-
-
-def write(batch: batch_lib.Batch, row: int, at: int, ids: np.ndarray) -> None:
-  """Writes an example, its pixels and its class, into a row of one step."""
-  del at
-  image_BxHxWxC = batch.image_BxHxWxC
-  image_BxHxWxC[row] = ids[:-1].reshape(image_BxHxWxC.shape[1:])
-  batch.label_B[row] = ids[-1]
-  batch.weights_BxL[row] = 1

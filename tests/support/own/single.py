@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from rnn_jax import config
-from rnn_jax.data.batching.layouts import base
+from rnn_jax.data.batching import layout as layout_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Config(config.Data):
   reversed_rows: bool = False  # the last window first
 
 
-lengths = base.longest
+lengths = layout_lib.longest
 
 
 def plan(sizes, shapes, data, seed=None, levels=None):
@@ -25,4 +25,4 @@ def plan(sizes, shapes, data, seed=None, levels=None):
   step = -1 if data.reversed_rows else 1
   cuts = np.split(np.arange(len(sizes)), range(rows, len(sizes), rows))
   batches = [(0, some[::step]) for some in cuts if len(some)]
-  return base.one_per_row(batches, sizes)
+  return layout_lib.one_per_row(batches, sizes)

@@ -3,7 +3,7 @@
 It has `Config`, its options, which extends config.Data, and
 
     lengths(corpus, data, seed) -> row lengths of training batches, ascending
-    plan(sizes, shapes, data, seed, levels) -> base.Laid
+    plan(sizes, shapes, data, seed, levels) -> layout.Laid
 
 where `sizes` are the predictions of the windows of a block, in order, and
 `shapes` are the (rows, length) that batches may have, by ascending length. The

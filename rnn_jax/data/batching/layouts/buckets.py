@@ -17,9 +17,9 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import centroids
+from rnn_jax.data.batching import layout as layout_lib
 from rnn_jax.data.batching import rarity
 from rnn_jax.data.batching import shapes as shapes_lib
-from rnn_jax.data.batching.layouts import base
 
 BUCKETINGS = ('quantile', 'balanced', 'least_padding', 'powers')
 
@@ -119,9 +119,9 @@ def plan(
   sizes: np.ndarray,
   shapes: tuple[tuple[int, int], ...],
   data: Config,
-  seed: base.Seed = None,
+  seed: layout_lib.Seed = None,
   levels: np.ndarray | None = None,
-) -> base.Laid:
+) -> layout_lib.Laid:
   """Returns the plan of buckets; see the package."""
   del seed
   count = max(data.rarity_buckets, data.feature_buckets)
@@ -143,7 +143,7 @@ def plan(
     rest += [(n, left[at : at + rows]) for at in range(0, cut, rows)]
     left = left[cut:]
   full.sort(key=lambda batch: batch[1][-1])  # as they fill
-  return base.one_per_row([*full, *rest], sizes)
+  return layout_lib.one_per_row([*full, *rest], sizes)
 
 
 def _check_first(corpus, data, seed):

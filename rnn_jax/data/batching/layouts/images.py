@@ -7,9 +7,9 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data.batching.layouts import base
+from rnn_jax.data.batching import layout as layout_lib
 
-lengths = base.longest
+lengths = layout_lib.longest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,15 +47,15 @@ def plan(
   sizes: np.ndarray,
   shapes: tuple[tuple[int, int], ...],
   data: config_lib.Data,
-  seed: base.Seed = None,
+  seed: layout_lib.Seed = None,
   levels: np.ndarray | None = None,
-) -> base.Laid:
+) -> layout_lib.Laid:
   """Returns the plan of images, in turn; see the package."""
   del data, seed, levels
   rows, _ = shapes[0]
   cuts = range(0, len(sizes), rows)
   items = np.arange(len(sizes))
-  return base.one_per_row(((0, items[n : n + rows]) for n in cuts), sizes)
+  return layout_lib.one_per_row(((0, items[n : n + rows]) for n in cuts), sizes)
 
 
 def _check_image(image):

@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data.batching.layouts import base
+from rnn_jax.data.batching import layout as layout_lib
 
-lengths = base.longest
+lengths = layout_lib.longest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +30,9 @@ def plan(
   sizes: np.ndarray,
   shapes: tuple[tuple[int, int], ...],
   data: Config,
-  seed: base.Seed = None,
+  seed: layout_lib.Seed = None,
   levels: np.ndarray | None = None,
-) -> base.Laid:
+) -> layout_lib.Laid:
   """Returns the plan of packed rows; see the package."""
   del seed, levels
   left = iter(zip(range(len(sizes)), sizes.tolist(), strict=True))
@@ -54,7 +54,7 @@ def plan(
   number = np.repeat(np.arange(len(pieces)), [*map(len, pieces)])
   zero = np.zeros_like(item)
   shape = np.full(len(pieces), len(shapes) - 1)
-  return base.Laid(shape, number, row, at, item, zero, sizes[item])
+  return layout_lib.Laid(shape, number, row, at, item, zero, sizes[item])
 
 
 class _Rows:

@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data.batching.layouts import base
+from rnn_jax.data.batching import layout as layout_lib
 
-lengths = base.known
+lengths = layout_lib.known
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(base.Multiples):
+class Config(layout_lib.Multiples):
   """Options of the layout, of section `data` of the config."""
 
   same_rows: ClassVar[bool] = True
@@ -25,9 +25,9 @@ def plan(
   sizes: np.ndarray,
   shapes: tuple[tuple[int, int], ...],
   data: config_lib.Data,
-  seed: base.Seed = None,
+  seed: layout_lib.Seed = None,
   levels: np.ndarray | None = None,
-) -> base.Laid:
+) -> layout_lib.Laid:
   """Returns the plan of consecutive rows; see the package."""
   del data, seed, levels
   rows, _ = shapes[0]
@@ -35,4 +35,4 @@ def plan(
   longest = np.maximum.reduceat(sizes, cuts) if len(cuts) else cuts
   number = np.searchsorted([length for _, length in shapes], longest)
   items = np.split(np.arange(len(sizes)), cuts[1:])
-  return base.one_per_row(zip(number, items, strict=False), sizes)
+  return layout_lib.one_per_row(zip(number, items, strict=False), sizes)

@@ -12,13 +12,13 @@ import dataclasses
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data.batching.layouts import base
+from rnn_jax.data.batching import layout as layout_lib
 
-lengths = base.known
+lengths = layout_lib.known
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(base.Multiples):
+class Config(layout_lib.Multiples):
   """Options of the layout, of section `data` of the config."""
 
   pool: int = config_lib.option(16, least=1)  # batches sorted together
@@ -28,9 +28,9 @@ def plan(
   sizes: np.ndarray,
   shapes: tuple[tuple[int, int], ...],
   data: Config,
-  seed: base.Seed = None,
+  seed: layout_lib.Seed = None,
   levels: np.ndarray | None = None,
-) -> base.Laid:
+) -> layout_lib.Laid:
   """Returns the plan of pools; see the package."""
   del levels
   rows = np.array([rows for rows, _ in shapes])
@@ -55,7 +55,7 @@ def plan(
       groups = [groups[n] for n in order]
     batches += [(int(shape[_longest(x, sizes)]), x) for x in groups]
     begin = end
-  return base.one_per_row(batches, sizes)
+  return layout_lib.one_per_row(batches, sizes)
 
 
 def _groups(left, inside, sizes, capacity):

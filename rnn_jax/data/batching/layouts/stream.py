@@ -13,9 +13,9 @@ from typing import Self
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.data.batching.layouts import base
+from rnn_jax.data.batching import layout as layout_lib
 
-lengths = base.longest
+lengths = layout_lib.longest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +47,9 @@ def plan(
   sizes: np.ndarray,
   shapes: tuple[tuple[int, int], ...],
   data: Config,
-  seed: base.Seed = None,
+  seed: layout_lib.Seed = None,
   levels: np.ndarray | None = None,
-) -> base.Laid:
+) -> layout_lib.Laid:
   """Returns the plan of lanes; see the package."""
   del data, seed, levels
   lanes, length = shapes[-1]
@@ -63,7 +63,7 @@ def plan(
   order = np.lexsort((start, row[item], batch))
   pieces = batch, row[item], start % length, item, start - begin[item]
   shape = np.full(int(batch.max(initial=-1)) + 1, len(shapes) - 1)
-  return base.Laid(shape, *(x[order] for x in (*pieces, stop - start)))
+  return layout_lib.Laid(shape, *(x[order] for x in (*pieces, stop - start)))
 
 
 def _lanes(sizes, lanes, length):
