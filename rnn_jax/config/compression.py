@@ -7,6 +7,7 @@ from typing import Any
 from rnn_jax import errors
 from rnn_jax.config.values import option
 
+SCOPES = 'layer', 'global'
 SPARSITY, TEACHER = 'pruning.sparsity', 'distillation.teacher'
 
 
@@ -17,7 +18,7 @@ class Pruning:
   # Final fraction of zeros; 0: no pruning.
   sparsity: float = option(0.0, below=1)
   # The same fraction in each matrix; or 'global'.
-  scope: str = option('layer', choices=('layer', 'global'), needs=SPARSITY)
+  scope: str = option('layer', choices=SCOPES, needs=SPARSITY)
   begin_step: int = option(0, least=0, needs=SPARSITY)
   # When the sparsity is reached.
   end_step: int = option(0, least=0, needs=SPARSITY)
