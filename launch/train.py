@@ -142,7 +142,7 @@ def main(argv):
   config = config_lib.parse(CONFIG.value)
   if PRINT_CONFIG.value:
     shown = config_lib.to_dict(config)
-    shown.pop('given')  # nothing is filled in yet
+    shown.pop('given')  # it isn't a key
     print(json.dumps(shown, indent=2))
     return None
   if path := PLOT_SCHEDULE.value:
