@@ -1,13 +1,9 @@
 """The number of steps of a run whose length is `train.epochs`.
 
-An epoch has as many draws as there are training examples. Its steps are
-
-    tokens per example x examples / tokens per batch
-
-where the tokens per example are those of a sample (all examples, up to 2,000),
-and the tokens per batch those of the layout on rows of the same lengths. Images
-have the same rows in each batch. A run ends after the last of these steps, to
-which learning rates refer as to `train.steps`.
+An epoch has as many draws as there are windows of training examples. Its steps
+are the batches that its plan has (data/batching/plan.py); of a long run, the
+first blocks of the plan count for all. A run ends after the last of these
+steps, to which learning rates refer as to `train.steps`.
 """
 
 import math
