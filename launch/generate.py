@@ -48,7 +48,7 @@ TEMPERATURE = flags.DEFINE_float(
   'temperature', 1.0, 'Sampling temperature; 0: greedy.'
 )
 TOP_K = flags.DEFINE_integer(
-  'top_k', 0, 'Sample from the K likeliest tokens; 0: from all.'
+  'top_k', 0, 'Sample from the K most likely tokens; 0: from all.'
 )
 TOP_P = flags.DEFINE_float(
   'top_p', 1.0, 'Nucleus sampling: probability mass, in (0, 1].'

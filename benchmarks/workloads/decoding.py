@@ -114,7 +114,7 @@ def _weights(params):
 
 
 def _greedy(logits):
-  """The likeliest token of the last axis."""
+  """The most likely token of the last axis."""
   return jnp.argmax(logits, -1).astype(jnp.int32)
 
 

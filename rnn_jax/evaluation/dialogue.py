@@ -1,9 +1,9 @@
 """Writes replies for a split and scores them against the references.
 
 A reply has task.min_reply_tokens to task.reply_tokens tokens: small models
-end early, which BLEU punishes. Each is the likeliest, or is sampled with one
-seed and task.reply_temperature: a small model's likeliest reply is the same for
-all turns, and its scores depend on that one sentence.
+end early, which BLEU punishes. Each is the most likely, or is sampled with one
+seed and task.reply_temperature: a small model's most likely reply is the same
+for all turns, and its scores depend on that one sentence.
 With task.turns 'all' each turn but the first is a reply to the true turns
 before it; with 'first' only the second turn is. BLEU is sacrebleu's (Post, "A
 Call for Clarity in Reporting BLEU Scores", 2018), as a share of 1; ROUGE-1, -2

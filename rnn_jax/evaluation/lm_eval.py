@@ -117,7 +117,7 @@ class Model(api.LM):
   def loglikelihood(
     self, requests: list[instance.Instance]
   ) -> list[tuple[float, bool]]:
-    """Returns log p(continuation | context), and whether it's the likeliest.
+    """Returns log p(continuation | context), and whether it's the most likely.
 
     A continuation's tokens are those of both texts together that the context
     by itself doesn't begin with.

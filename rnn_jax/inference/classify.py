@@ -117,7 +117,7 @@ def token_labels(
   texts: Sequence[np.ndarray],
   labels: int,
 ) -> list[np.ndarray]:
-  """Returns the likeliest label after each token of each text, int32.
+  """Returns the most likely label after each token of each text, int32.
 
   Args:
     model: what predicts a label after each token.
@@ -125,7 +125,7 @@ def token_labels(
     texts: ids, each beginning with a boundary.
     labels: how many of the model's outputs, the first ones, are labels.
   """
-  program = functools.partial(_likeliest, model, labels, _placed(params))
+  program = functools.partial(_most_likely, model, labels, _placed(params))
   rows = _rows_of_texts(program, texts)
   return [row[-len(ids) :] for row, ids in zip(rows, texts, strict=True)]
 
@@ -225,7 +225,7 @@ def pixel_logits(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _likeliest(model, labels, params, tokens_BxL, starts_BxL):
+def _most_likely(model, labels, params, tokens_BxL, starts_BxL):
   state = model.apply({}, tokens_BxL.shape[0], method='init_state')
   _, logits = model.apply(_variables(params), state, tokens_BxL, starts_BxL)
   return jnp.argmax(logits[..., :labels], -1)

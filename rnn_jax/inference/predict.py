@@ -34,8 +34,8 @@ class Prediction:
   """The class of a text or an image.
 
   Attributes:
-    label: the name of the likeliest class, or of the one that the model wrote;
-      None if that is no class's name, or the class is too unlikely.
+    label: the name of the most likely class, or of the one that the model
+      wrote; None if that isn't a class's name, or the class is too unlikely.
     probabilities: {class: p}, each p the shortest decimal that reads back as
       the same float32; {} of a model that writes its answer.
     written: what such a model wrote; None of others.
@@ -144,21 +144,21 @@ class Predictor:
       return self._calibrated(texts)
     ids = self._questions(texts)
     p_NxC = classify.probabilities(self._model, self._params, ids)
-    return self._likeliest(p_NxC, p_NxC)
+    return self._most_likely(p_NxC, p_NxC)
 
   def _classify_images(self, images):
     if self._temperature is not None:
       return self._calibrated(images)
     pixels = self._pixels(images)
     p_NxC = classify.image_probabilities(self._model, self._params, pixels)
-    return self._likeliest(p_NxC, p_NxC)
+    return self._most_likely(p_NxC, p_NxC)
 
   def _calibrated(self, inputs):
     logits_NxC = self.logits(inputs)
     p_NxC = classify.calibrated(logits_NxC, self._temperature)
-    return self._likeliest(logits_NxC, p_NxC)
+    return self._most_likely(logits_NxC, p_NxC)
 
-  def _likeliest(self, scores_NxC, p_NxC):
+  def _most_likely(self, scores_NxC, p_NxC):
     """Returns Predictions of the classes with the largest scores."""
     return [
       Prediction(

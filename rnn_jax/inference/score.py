@@ -83,7 +83,7 @@ class Scorer:
       texts: documents, framed as in training (inference/framing.py): the first
         token follows a boundary, and the boundary that ends a text is predicted
         too. '' has only that one.
-      top_k: how many of the likeliest tokens to return for each token.
+      top_k: how many of the most likely tokens to return for each token.
 
     Raises:
       InputError: `top_k` is out of range, a text isn't UTF-8, the task predicts
@@ -129,7 +129,7 @@ class Scorer:
 
     Args:
       ids: tokens, the first of which is only read.
-      top_k: how many of the likeliest tokens to return for each.
+      top_k: how many of the most likely tokens to return for each.
 
     Raises:
       InputError: there are more than learned positions or memory allow.
@@ -146,7 +146,7 @@ class Scorer:
 
     Args:
       rows: ids, the first of each of which is only read.
-      top_k: how many of the likeliest tokens to return for each.
+      top_k: how many of the most likely tokens to return for each.
 
     Raises:
       InputError: as `values`.

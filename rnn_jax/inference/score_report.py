@@ -48,7 +48,7 @@ def values(name: str, score: surprise.Score, per_token: bool) -> dict[str, Any]:
 
 def token_lines(score: surprise.Score) -> Iterator[str]:
   """Yields a line for each predicted token, after one with headings."""
-  yield f'  {"bits":>8}  {"rank":>6}  {"token":<{TOKEN_WIDTH}}  likeliest'
+  yield f'  {"bits":>8}  {"rank":>6}  {"token":<{TOKEN_WIDTH}}  most likely'
   for token in score.tokens():
     top = '  '.join(
       f'{_name(x.text)} {math.exp(x.logprob):.1%}' for x in token.top

@@ -17,7 +17,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs.checkpoints import checkpoint as checkpoint_lib
 from rnn_jax.system import files
 
-ON_PAGE = 5  # likeliest tokens that a page shows, by default
+ON_PAGE = 5  # most likely tokens that a page shows, by default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Options:
   """What to print and write.
 
   Attributes:
-    top_k: likeliest tokens in the place of each; None: ON_PAGE with a page,
+    top_k: most likely tokens in the place of each; None: ON_PAGE with a page,
       else 0.
     per_token: whether to print each token, as a top_k does too.
     json: whether to print JSON objects.
@@ -53,7 +53,7 @@ class Options:
 
   @property
   def alternatives(self) -> int:
-    """How many likeliest tokens are computed."""
+    """How many most likely tokens are computed."""
     if self.top_k is None:
       return ON_PAGE if self.page else 0
     return self.top_k

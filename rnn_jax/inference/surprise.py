@@ -29,7 +29,7 @@ class Values(NamedTuple):
     logprob_L: float32, of the token, in nats.
     rank_L: int32, 1 + the number of likelier tokens.
     entropy_L: float32, of the prediction, in nats.
-    top_LxK: int32, the ids of the K likeliest tokens, the likeliest first.
+    top_LxK: int32, the ids of the K most likely tokens, the most likely first.
     top_logprob_LxK: float32, theirs.
   """
 
@@ -62,7 +62,7 @@ class Token:
     rank: 1 + the number of likelier tokens.
     entropy: of the prediction, in nats.
     counted: whether it counts in the score.
-    top: the likeliest tokens in its place, which may include it.
+    top: the most likely tokens in its place, which may include it.
   """
 
   id: int

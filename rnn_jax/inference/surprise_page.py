@@ -285,7 +285,7 @@ function describe(data, n) {
   if (logprob === null) return line('not a number');
   line((-logprob / Math.LN2).toFixed(2) + ' bits, ' + probability(logprob));
   line('log-probability ' + logprob.toFixed(3) + ', rank ' + data.ranks[n]);
-  if (data.width) line('likeliest here:');
+  if (data.width) line('most likely here:');
   for (let k = n * data.width; k < (n + 1) * data.width; k++) {
     const blocks = Math.round(12 * Math.exp(data.top_logprobs[k]));
     const bar = '\\u2588'.repeat(blocks);

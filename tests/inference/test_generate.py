@@ -269,7 +269,7 @@ def test_a_text_has_its_minimum_length(built, generator, stop, most, longest):
       min_new_tokens=least, max_new_tokens=most, stop=stop, sampling=GREEDY
     )
     completion = eager.generate(['ab'] * 3, chosen).completions[0]
-    # The boundary is always likeliest: it comes as soon as it may.
+    # The boundary is always most likely: it comes as soon as it may.
     assert len(completion.tokens) == least + 1
     assert completion.reason == 'boundary'
     # The model's probability of a token, whether it is allowed or not.

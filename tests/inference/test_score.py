@@ -18,7 +18,7 @@ from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
 from tests.support import corpora
 
-K = 4  # likeliest tokens; one number, one program
+K = 4  # most likely tokens; one number, one program
 BYTES = tokenizer_lib.Bytes()
 TEXT = 'The café reads the gate, twice. ' * 3  # 99 bytes
 TEXTS = TEXT, 'def main(', '', 'é' * 20

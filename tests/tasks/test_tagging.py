@@ -72,7 +72,7 @@ def _bundle():
   return bundles.make(raw_config(), tokenizer_lib.Characters('.01='), seed=1)
 
 
-def test_labels_are_the_likeliest_after_each_character(bundle, tmp_path):
+def test_labels_are_the_most_likely_after_each_character(bundle, tmp_path):
   bundle_lib.write(bundle, tmp_path / 'run')
   model = rnn_jax.load(tmp_path / 'run')
   together = model.predict(TEXTS)

@@ -50,13 +50,13 @@ def run_script(path, *flags):
 
 
 def assert_greedy(bundle, written):
-  """Each token after the prompts is the likeliest one of the whole row."""
+  """Each token after the prompts is the most likely one of the whole row."""
   rows = np.concatenate([PROMPTS, written], 1)
-  likeliest = bundles.logits(bundle, rows[:, :-1]).argmax(-1)
-  np.testing.assert_array_equal(likeliest[:, PROMPTS.shape[1] - 1 :], written)
+  most_likely = bundles.logits(bundle, rows[:, :-1]).argmax(-1)
+  np.testing.assert_array_equal(most_likely[:, PROMPTS.shape[1] - 1 :], written)
 
 
-def test_a_process_without_the_package_writes_the_likeliest_tokens(tmp_path):
+def test_a_process_without_the_package_writes_the_most_likely_tokens(tmp_path):
   raw = tiny.raw_config('text')
   raw.model.layers = 1
   bundle = bundles.make(raw)

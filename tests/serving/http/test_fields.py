@@ -86,7 +86,7 @@ def test_a_seed_has_64_bits(client):
   assert [text(seed) for seed in seeds] == texts
 
 
-def test_no_nucleus_is_the_likeliest_token(client):
+def test_no_nucleus_is_the_most_likely_token(client):
   best, nucleus = (
     complete(client, prompt='a', seed=1, **more)[0]['text']
     for more in ({'temperature': 0}, {'top_p': 0})
