@@ -35,7 +35,7 @@ def raw_config():
   raw.model.update(layers=1, width=16, mlp_width=0)
   raw.optimizer.learning_rate = 0.06
   raw.schedule.warmup_steps = 10
-  raw.train.update(steps=100, checkpoint_every=100, log_every=50)
+  raw.train.update(steps=150, checkpoint_every=150, log_every=50, seed=2)
   raw.evaluate.update(every=0, length=16)
   raw.sample.new_tokens = 0
   return raw
