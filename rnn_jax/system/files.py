@@ -79,6 +79,13 @@ def from_json(text: str | bytes, finite: bool = True) -> Any:
     raise ValueError('it is nested too deep') from None
 
 
+class NotAFileError(ValueError):
+  """What a path leads to isn't a file of its folder.
+
+  The message says what it is and what to do, and doesn't name the path.
+  """
+
+
 def regular(
   path: str | os.PathLike, within: str | os.PathLike | None = None
 ) -> str:
@@ -91,8 +98,7 @@ def regular(
       `snapshots`, and links to these are followed.
 
   Raises:
-    ValueError: it isn't a regular file, or its links leave the folder. The
-      message doesn't name the path.
+    NotAFileError: it isn't a regular file, or its links leave the folder.
     OSError: there is none.
   """
   path = pathlib.Path(path)
@@ -101,9 +107,11 @@ def regular(
   mode = os.stat(real).st_mode  # before it is opened: a device may notice
   if not stat.S_ISREG(mode):
     kind = next((name for holds, name in KINDS if holds(mode)), 'special')
-    raise ValueError(f'it is {kind}, and must be a file')
+    raise NotAFileError(f'it is {kind}, and must be a file: put one there')
   if not any(_is_in(real, one) for one in (folder, *_blobs(folder))):
-    raise ValueError(f'it links to {real}, outside of {folder}')
+    raise NotAFileError(
+      f'it links to {real}, outside of {folder}: copy that file there'
+    )
   return real
 
 
@@ -225,6 +233,8 @@ def reading(path: str | os.PathLike, remedy: str) -> Iterator[None]:
   except OSError as error:
     reason = error.strerror or error
     raise errors.InputError(f'{path}: {reason}: {remedy}') from error
+  except NotAFileError as error:
+    raise errors.InputError(f'{path}: {error}') from error
   except (ValueError, KeyError, TypeError) as error:
     raise errors.InputError(f'{path} is damaged ({error}): {remedy}') from error
 

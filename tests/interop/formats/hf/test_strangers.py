@@ -164,7 +164,7 @@ def made(tmp_path_factory):
 
   def of(case):
     if case not in known:
-      _, keys, state = architectures.make(case)
+      keys, state = architectures.make(case)
       path = tmp_path_factory.mktemp('theirs') / 'in'
       known[case] = folders.write(path, keys, state), keys
     return known[case]
