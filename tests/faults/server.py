@@ -133,6 +133,9 @@ class _Signal:
 def become(request):
   """Turns this process into one that runs the request's launcher."""
   os.setsid()
+  # Programs in the background of a shell, and under nohup, ignore these.
+  signal.signal(signal.SIGHUP, signal.SIG_DFL)
+  signal.signal(signal.SIGINT, signal.default_int_handler)
   ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # follow the server
   for path, stream in (('out', 1), ('err', 2)):
     file = os.open(request[path], os.O_WRONLY | os.O_APPEND)
