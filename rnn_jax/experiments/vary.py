@@ -24,7 +24,7 @@ from rnn_jax import errors
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
 
-MOST = 1000  # variants
+MAX_VARIANTS = 1000  # variants
 LONGEST = 150  # characters of a variant's name, which names a folder
 FLAG = '--vary'
 # They change what a token is, and so the loss per token.
@@ -57,8 +57,8 @@ def make(
   if len(texts) < len(variations):
     keys = ','.join(text.partition('=')[0] for text in variations)
     errors.refuse(FLAG, keys, 'give each key once')
-  if math.prod(map(len, texts.values())) > MOST:
-    errors.refuse(FLAG, variations, f'give at most {MOST} combinations')
+  if math.prod(map(len, texts.values())) > MAX_VARIANTS:
+    errors.refuse(FLAG, variations, f'give at most {MAX_VARIANTS} combinations')
   seeds = _seeds(texts.pop(plan.SEED, []))
   common = dict(common or {})
   seed = common.pop(plan.SEED, raw.train.seed)

@@ -48,7 +48,7 @@ DARK = (
   ('#f7b955', '#15171c'),
   ('#ffe3a3', '#15171c'),
 )
-MOST = 300_000  # tokens on a page: a browser keeps an element for each
+MAX_TOKENS = 300_000  # tokens on a page: a browser keeps an element for each
 END = '∎'  # a boundary
 BLOCK = 400  # tokens after which a block of lines may end
 
@@ -59,11 +59,11 @@ class Page:
   def __init__(self, title: str) -> None:
     self._title = title
     self._articles: list[str] = []
-    self._left = MOST
+    self._left = MAX_TOKENS
     self._omitted = 0
 
   def add(self, name: str, score: surprise.Score) -> None:
-    """Adds a text by the name `name`; beyond MOST tokens it is only counted."""
+    """Adds a text by the name `name`; beyond MAX_TOKENS it is only counted."""
     if not self._left:
       self._omitted += 1
       return

@@ -19,7 +19,7 @@ from typing import NoReturn
 from rnn_jax import errors
 from rnn_jax.system import files
 
-MOST = 2**24  # of a width, a vocabulary, a length
+MAX_SIZE = 2**24  # of a width, a vocabulary, a length
 LAYERS = 4096
 TAPS = 256  # of a convolution
 EXPERTS = 2**14  # of a layer
@@ -43,7 +43,7 @@ class Keys:
     name: str,
     default: int | None = None,
     least: int = 1,
-    most: int = MOST,
+    most: int = MAX_SIZE,
   ) -> int:
     """Returns a whole number from `least` to `most`."""
     value = self.get(name, default)
@@ -99,7 +99,7 @@ class Keys:
       self.refuse(name, value, 'give an object')
     return dataclasses.replace(self, values=value)
 
-  def items(self, name: str, most: int = MOST) -> list[Any] | None:
+  def items(self, name: str, most: int = MAX_SIZE) -> list[Any] | None:
     """Returns a list of at most so many items; None, if it is missing."""
     value = self.values.get(name)
     if value is not None and not isinstance(value, list):

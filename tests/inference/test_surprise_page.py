@@ -133,7 +133,7 @@ def test_the_policy_permits_only_the_pages_script():
 
 
 def test_a_page_has_a_largest_size(monkeypatch):
-  monkeypatch.setattr(surprise_page, 'MOST', 4)
+  monkeypatch.setattr(surprise_page, 'MAX_TOKENS', 4)
   made = page(score('ab'), score('cd'), score('ef'))
   assert [text for _, text in Parser(made).marks[11:]] == ['a', 'b', '∎', 'c']
   assert '2 more tokens are not shown' in made

@@ -1,7 +1,7 @@
 """Where token files are, and by what name.
 
 `data.cache` names the folder; 'auto' is `tokens` in the user's cache, for data
-of LEAST bytes or more, and '' is none. A folder in it is a sealed one: damaged,
+of MIN_BYTES or more, and '' is none. A folder in it is a sealed one: damaged,
 it is built again. A lock keeps other processes from building the same.
 """
 
@@ -24,7 +24,7 @@ from rnn_jax.native import cache
 from rnn_jax.system import activity
 from rnn_jax.system import files
 
-LEAST = 64 * 2**20  # bytes of raw files; fewer are read fast enough
+MIN_BYTES = 64 * 2**20  # bytes of raw files; fewer are read fast enough
 AUTO = 'auto'
 SAMPLES = 256  # blocks of the raw files that are part of their digest
 BLOCK = 8192  # bytes
@@ -41,7 +41,7 @@ def root(data: config_lib.Data, raw_bytes: int) -> pathlib.Path | None:
   Raises:
     InputError: the folder that the config names can't be made.
   """
-  if not data.cache or (data.cache == AUTO and raw_bytes < LEAST):
+  if not data.cache or (data.cache == AUTO and raw_bytes < MIN_BYTES):
     return None
   if data.cache != AUTO:
     path = pathlib.Path(data.cache).absolute()

@@ -31,7 +31,7 @@ T = TypeVar('T')
 
 FORMAT = 2  # of the files
 PART = 16 * 2**20  # bytes of text that a worker reads at once
-MOST = 2**16  # documents in a part
+MAX_DOCUMENTS = 2**16  # documents in a part
 WORTH_IT = 2**27  # bytes that are faster copied by several processes
 UNKEYED = {'data_dir', 'layout'}  # no part of what a document is
 
@@ -267,13 +267,15 @@ def ranges(
 ) -> Iterator[tuple[int, int, int]]:
   """Yields (first document, the one after the last, bytes before them).
 
-  Each range has up to `size` bytes (by default PART) and MOST documents, or
-  one document of more.
+  Each range has up to `size` bytes (by default PART) and MAX_DOCUMENTS
+  documents, or one document of more.
   """
   size = size or PART
   at = 0
-  for begin in range(0, len(documents), MOST):
-    sizes = documents.sizes_of(begin, min(begin + MOST, len(documents)))
+  for begin in range(0, len(documents), MAX_DOCUMENTS):
+    sizes = documents.sizes_of(
+      begin, min(begin + MAX_DOCUMENTS, len(documents))
+    )
     ends = np.cumsum(sizes)
     first = 0
     while first < len(sizes):

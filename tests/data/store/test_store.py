@@ -45,7 +45,7 @@ TASKS = {
 def small(monkeypatch):
   """Makes every part small."""
   monkeypatch.setattr(texts, 'PART', 300)
-  monkeypatch.setattr(texts, 'MOST', 7)
+  monkeypatch.setattr(texts, 'MAX_DOCUMENTS', 7)
   monkeypatch.setattr(tokens, 'PART', 200)
   monkeypatch.setattr(tokens, 'PIECE', 30)
   monkeypatch.setattr(tokens, 'NEAR', 40)
@@ -257,7 +257,7 @@ def test_little_data_leave_no_file(path, tmp_path, monkeypatch):
   monkeypatch.setenv('RNN_JAX_CACHE', str(tmp_path / 'home'))
   open_corpus(path, tmp_path / 'run', cache='auto')
   assert not (tmp_path / 'home').exists()
-  monkeypatch.setattr(folder_lib, 'LEAST', 100)
+  monkeypatch.setattr(folder_lib, 'MIN_BYTES', 100)
   open_corpus(path, tmp_path / 'run', cache='auto')
   assert [p for p in (tmp_path / 'home/tokens').iterdir() if p.is_dir()]
 

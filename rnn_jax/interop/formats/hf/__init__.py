@@ -184,9 +184,9 @@ def _config(keys, architecture, source, others=None):
 def _check_sizes(keys, options):
   """Refuses sizes that factors of theirs make too large."""
   for name, value in options.items():
-    if type(value) is int and value > keys_lib.MOST:
+    if type(value) is int and value > keys_lib.MAX_SIZE:
       keys.refuse(
-        name, value, f'its keys make that of it: at most {keys_lib.MOST:,}'
+        name, value, f'its keys make that of it: at most {keys_lib.MAX_SIZE:,}'
       )
   layers = options['model.layers']
   count = layers * max(1, options.get('model.experts.count', 0))

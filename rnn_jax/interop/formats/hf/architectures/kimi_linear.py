@@ -121,8 +121,8 @@ def _cells(keys):
 def _linear(keys, epsilon):
   given = keys.section('linear_attn_config')
   defaults = {
-    'linear_head_dim': (128, keys_lib.MOST),
-    'linear_num_heads': (32, keys_lib.MOST),
+    'linear_head_dim': (128, keys_lib.MAX_SIZE),
+    'linear_num_heads': (32, keys_lib.MAX_SIZE),
     'linear_conv_kernel_dim': (4, keys_lib.TAPS),
   }
   head, heads, taps = (

@@ -71,7 +71,7 @@ def options(keys: keys_lib.Keys) -> dict[str, Any]:
   }
 
 
-def _either(keys, name, other, most=keys_lib.MOST):
+def _either(keys, name, other, most=keys_lib.MAX_SIZE):
   """Returns a whole number that has two names, both of which may be given."""
   first = name if keys.get(name) is not None else other
   value = keys.whole(first, most=most)
