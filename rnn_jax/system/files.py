@@ -82,7 +82,7 @@ def from_json(text: str | bytes, finite: bool = True) -> Any:
 class NotAFileError(ValueError):
   """What a path leads to isn't a file of its folder.
 
-  The message says what it is and what to do, and doesn't name the path.
+  The message says what it is, and doesn't name the path.
   """
 
 
@@ -107,10 +107,10 @@ def regular(
   mode = os.stat(real).st_mode  # before it is opened: a device may notice
   if not stat.S_ISREG(mode):
     kind = next((name for holds, name in KINDS if holds(mode)), 'special')
-    raise NotAFileError(f'it is {kind}, and must be a file: put one there')
+    raise NotAFileError(f'it is {kind}, and must be a file')
   if not any(_is_in(real, one) for one in (folder, *_blobs(folder))):
     raise NotAFileError(
-      f'it links to {real}, outside of {folder}: copy that file there'
+      f'it links to {real}, outside of {folder}, and must be copied there'
     )
   return real
 
@@ -234,7 +234,7 @@ def reading(path: str | os.PathLike, remedy: str) -> Iterator[None]:
     reason = error.strerror or error
     raise errors.InputError(f'{path}: {reason}: {remedy}') from error
   except NotAFileError as error:
-    raise errors.InputError(f'{path}: {error}') from error
+    raise errors.InputError(f'{path}: {error}: {remedy}') from error
   except (ValueError, KeyError, TypeError) as error:
     raise errors.InputError(f'{path} is damaged ({error}): {remedy}') from error
 

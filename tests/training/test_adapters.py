@@ -170,7 +170,7 @@ def test_a_model_that_is_gone_or_another_is_named(base, whole, tmp_path):
       bundle.read(folder, 'best')
   path.unlink()
   os.mkfifo(path)
-  with pytest.raises(errors.InputError, match='damaged .it is a pipe'):
+  with pytest.raises(errors.InputError, match='init.json: it is a pipe'):
     bundle.read(folder, 'best')
   path.unlink()
   with pytest.raises(errors.InputError, match='init.json is missing'):

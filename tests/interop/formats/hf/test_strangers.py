@@ -189,7 +189,9 @@ def test_what_is_outside_of_a_folder_stays_there(tmp_path):
   for name in ('generation_config.json', 'special_tokens_map.json'):
     path = folder / name
     path.symlink_to(tmp_path / 'secret')
-    with pytest.raises(errors.InputError, match=f'{name}: it links to .*copy'):
+    with pytest.raises(
+      errors.InputError, match=f'{name}: it links to .*copied'
+    ):
       folders.read(folder)
     path.unlink()
   path.write_bytes(b'{"a": "\xe9"}')
