@@ -11,8 +11,8 @@ A figure names a suite, a case, a key of its newest row ('held_out.loss' and
 'curve.3.1', counted from 0, for nested ones) and how the number is written: a
 format of Python, 'percent', 'minutes', 'seconds' (in ms or µs if they are few),
 'MiB', or 'interval', the two ends of a ratio's interval. It may also name a
-report of docs/experiments, a variant and a metric: mean ± deviation over seeds,
-or with 'accuracy.3' the value of seed 3.
+report of docs/experiments, a variant and a metric: mean ± deviation over seeds.
+With '3.scores.accuracy' it is a key of the row of seed 3 there.
 """
 
 import functools
@@ -207,25 +207,26 @@ def _is_current(figure, row):
 
 
 def _of_report(figure, docs):
-  """Returns (mean, deviation), or (the value of a seed, None)."""
-  path = docs / figure.source / 'report.json'
+  """Returns (mean, deviation), or (a number of the row of a seed, None)."""
+  from rnn_jax.experiments import records
+
+  folder = docs / figure.source
+  seed, _, key = figure.key.partition('.')
   try:
-    variants = json.loads(path.read_text())['variants']
-    scores = variants[figure.name]['figures']
-    if figure.key in scores:
-      found = scores[figure.key]['mean'], scores[figure.key]['deviation']
-    else:
-      key, _, seed = figure.key.rpartition('.')
-      found = scores[key]['values'][seed], None
+    if seed.isdecimal():
+      row = records.read(folder)[figure.name, int(seed)]
+      return _number(row, figure._replace(key=key)), None
+    variants = json.loads((folder / 'report.json').read_text())['variants']
+    found = variants[figure.name]['figures'][figure.key]
   except (OSError, KeyError) as error:
     raise errors.InputError(
-      f'{figure}: {path} has no such figure: {error}'
+      f'{figure}: {folder} has no such figure: {error}'
     ) from error
-  if found[0] is None:
+  if found['mean'] is None:
     raise errors.InputError(
-      f'{figure}: {path} has no run of that variant: run one'
+      f'{figure}: {folder} has no run of that variant: run one'
     )
-  return found
+  return found['mean'], found['deviation']
 
 
 def _number(row, figure):

@@ -111,6 +111,27 @@ def test_numbers_of_sentences_come_from_reports_of_grids(docs, tmp_path):
     report.write(docs, tmp_path)
 
 
+def test_a_number_may_be_that_of_one_seed(docs, tmp_path):
+  folder = docs / 'experiments' / 'reviews'
+  folder.mkdir(parents=True)
+  row = {'variant': 'simple', 'seed': 3, 'losses': [[1, 2.5], [2, 1.75]]}
+  (folder / 'runs.jsonl').write_text(json.dumps(row))
+  source = figures.Source(docs, tmp_path)
+
+  def number(key):
+    return figures.read(
+      figures.Figure('experiments/reviews', 'simple', key, '.2f'), source
+    )
+
+  assert number('3.losses.1.1') == '1.75'
+  for key, message in (
+    ('2.losses.1.1', 'has no such figure'),
+    ('3.losses', 'choose a number'),
+  ):
+    with pytest.raises(errors.InputError, match=message):
+      number(key)
+
+
 @pytest.mark.parametrize(
   ('figure', 'message'),
   (

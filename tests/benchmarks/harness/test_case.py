@@ -34,7 +34,6 @@ FILES = sorted(
     path.stem for path in (ROOT / 'suites').glob('*.py') if path.stem[0] != '_'
   ]
 )
-SUITES = [name for name in FILES if name != 'runs']
 IMPORTS = """
 import sys
 from benchmarks.harness import case, plots, runner, tables
@@ -49,11 +48,6 @@ def test_an_unknown_suite_lists_those_that_exist():
   with pytest.raises(errors.InputError) as raised:
     case_lib.load('bogus')
   assert str(raised.value) == f"--suite='bogus': choose one of {FILES}"
-
-
-def test_rows_of_training_runs_have_a_command_of_their_own():
-  with pytest.raises(errors.InputError, match='benchmarks.record_run'):
-    case_lib.load('runs').cases(False)
 
 
 def test_the_process_that_starts_workers_loads_nothing_large():
@@ -71,7 +65,7 @@ def test_the_process_that_starts_workers_loads_nothing_large():
 
 
 @pytest.mark.parametrize('quick', (False, True))
-@pytest.mark.parametrize('name', SUITES)
+@pytest.mark.parametrize('name', FILES)
 def test_cases_fit_their_workloads(name, quick):
   cases = case_lib.load(name).cases(quick)
   names = [case.name for case in cases]
@@ -83,7 +77,7 @@ def test_cases_fit_their_workloads(name, quick):
     assert required <= given <= known, case
 
 
-@pytest.mark.parametrize('name', SUITES)
+@pytest.mark.parametrize('name', FILES)
 def test_cases_are_compared_with_one_that_is_compared_with_none(name):
   suite = case_lib.load(name)
   cases = {case.name: case for case in suite.cases(False)}

@@ -16,7 +16,7 @@ from benchmarks.harness import tables
 SUITES = sorted(
   path.stem
   for path in pathlib.Path(benchmarks.__path__[0], 'suites').glob('*.py')
-  if path.stem not in ('__init__', 'runs')  # whose rows are of finished runs
+  if path.stem != '__init__'
 )
 KEPT = 'case', 'parameters', 'quick', 'rehearsal', 'time', 'commit', 'base'
 WHERE = 'device', 'platform', 'cores', 'python', 'versions'
