@@ -3,6 +3,7 @@
 The code of each figure is next to its data. No figure needs a display.
 """
 
+import io
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ import matplotlib.axis
 import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
+
+from rnn_jax.system import files
 
 # Okabe and Ito's colors, which color-blind readers can tell apart, without the
 # yellow, which is too light on paper.
@@ -58,8 +61,10 @@ def panel(size: tuple[float, float]) -> tuple[Figure, Axes]:
 
 
 def save(figure: Figure, path: str | pathlib.Path) -> pathlib.Path:
-  """Writes a PNG and returns its path."""
-  figure.savefig(path, dpi=DPI, metadata={'Software': None})
+  """Writes a PNG, in place of an existing file or link; returns its path."""
+  content = io.BytesIO()
+  figure.savefig(content, format='png', dpi=DPI, metadata={'Software': None})
+  files.write_whole(path, content.getvalue())
   return pathlib.Path(path)
 
 

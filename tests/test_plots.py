@@ -30,3 +30,12 @@ def test_a_logarithmic_axis_has_some_ticks_and_not_many(case):
   assert 2 <= len(named) <= 10, named
   if high < 1e6 and low > 1e-4:
     assert not any('^' in name for name in named)
+
+
+def test_a_figure_replaces_a_link_and_leaves_what_it_leads_to(tmp_path):
+  (tmp_path / 'other').write_text('kept')
+  (tmp_path / 'x.png').symlink_to('other')
+  figure, _ = plots.panel((1, 1))
+  path = plots.save(figure, tmp_path / 'x.png')
+  assert path.read_bytes().startswith(b'\x89PNG') and not path.is_symlink()
+  assert (tmp_path / 'other').read_text() == 'kept'

@@ -321,10 +321,12 @@ def _refuse_bucket(workdir):
 
 def _refuse_patterns(folder):
   """Refuses names that Orbax would take for patterns, and not find again."""
-  if not remote.is_remote(folder) and glob.has_magic(os.path.abspath(folder)):
+  path = os.path.abspath(folder).replace(os.sep, '/')
+  if not remote.is_remote(folder) and (glob.has_magic(path) or '\\' in path):
     raise errors.InputError(
-      f'{str(folder)!r}: checkpoints in a folder with *, ? or [ in its path '
-      'cannot be read again: give another --workdir or train.checkpoint_dir'
+      f'{str(folder)!r}: checkpoints in a folder with *, ?, [ or \\ in its '
+      'path cannot be read again: give another --workdir or '
+      'train.checkpoint_dir'
     )
 
 

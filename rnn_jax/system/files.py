@@ -35,12 +35,14 @@ _CAREFUL = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _missed: set[str] = set()  # paths that a warning has named
 
 
-def write_whole(path: str | os.PathLike, text: str) -> None:
-  """Writes a text in UTF-8, in place of an existing file."""
+def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
+  """Writes bytes, or a text in UTF-8, in place of an existing file or link."""
   path = pathlib.Path(path)
   part = path.with_name(f'{path.name}.{os.getpid()}.part')
+  if isinstance(content, str):
+    content = content.encode()
   try:
-    part.write_text(text, encoding='utf-8')
+    part.write_bytes(content)
     os.replace(part, path)
   except OSError:
     with contextlib.suppress(OSError):

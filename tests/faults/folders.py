@@ -409,7 +409,9 @@ def keeps_secret(
 ) -> tuple[str, str] | None:
   """The file of the user's is as it was, and no other file has its content."""
   own = folder / 'secret'
-  if own.exists() and own.read_text() != json.dumps({'x': SECRET}):
+  if own.exists() and own.read_text(errors='replace') != json.dumps(
+    {'x': SECRET}
+  ):
     return 'lost', 'the secret was changed'
   if SECRET in ended.out + ended.err:
     return 'lost', 'the secret is in the output'

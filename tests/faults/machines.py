@@ -42,7 +42,7 @@ NAMES = {
   'points': 'a..b.',
   'a hash': 'a#b=c&d',
   'a comma and a colon': 'a,b:c;d',
-  'a backslash': 'a\\nb',
+  'a backslash': 'a\\nb',  # refused, too
   'a percent': 'a%20b%',
   '200 characters': 'x' * 200,
 }

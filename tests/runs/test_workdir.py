@@ -288,7 +288,7 @@ def test_a_config_that_names_a_module_is_not_opened(folder):
   assert workdir.load_config(folder)['optimizer']['name'].startswith('tests')
 
 
-@pytest.mark.parametrize('name', ('lr[0.1]', 'a*', 'b?'))
+@pytest.mark.parametrize('name', ('lr[0.1]', 'a*', 'b?', 'c\\d'))
 def test_folders_with_patterns_are_refused(name, tmp_path):
   with pytest.raises(errors.InputError, match='cannot be read again'):
     workdir.open_for_training(tmp_path / name, make_config())
