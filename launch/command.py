@@ -158,22 +158,14 @@ def see_current_folder():
 
 
 def _name_parts(config, prepare):
-  from rnn_jax.config import parts
+  from rnn_jax.config import config_file
 
-  if not isinstance(config, parts.Root):
+  if not isinstance(config, config_file.Root):
     return config
   given = {key: value for key, value in _config_flags() if '.' in key}
   if prepare:
     prepare(config, given)
-  parts.override(
-    config,
-    {
-      key: parts.name_of(key, given[key])
-      for key in given
-      if key in parts.BY_KEY
-    },
-  )
-  parts.check_flat(given, config)
+  config_file.name_parts(config, given)
   return config
 
 

@@ -18,7 +18,7 @@ from rnn_jax.data.text import tokenizer
 from rnn_jax.data.text.examples import dialogue
 from rnn_jax.models import language_model
 from rnn_jax.system import shipped
-from rnn_jax.training import loop
+from rnn_jax.training import assembly
 from rnn_jax.training import resolve
 from rnn_jax.training import schedule
 from tests.support import launchers
@@ -264,7 +264,7 @@ def test_each_config_s_steps_can_be_traced_for_its_data(name, folder, tmp_path):
   raw.update_from_flattened_dict(less_data(name, folder))
   resolved = resolve.resolve(config_lib.parse(raw))
   config = resolved.config
-  with contextlib.closing(loop.open_run(resolved, tmp_path)) as trainer:
+  with contextlib.closing(assembly.make(resolved, tmp_path)) as trainer:
     trainer.next_batch()
     rows_and_length = trainer.batch.weights_BxL.shape
     programs = trainer.programs

@@ -123,7 +123,7 @@ def _train(config, devices):
   programs = programs_lib.Programs(
     task, config, mesh_lib.make(config.mesh, devices)
   )
-  state = programs.init(0, ROWS)
+  state = programs.states.init(0, ROWS)
   for n in range(STEPS):
     batch = workload.random_batch(config, tokenizer.Bytes().size, ROWS, n)
     batch = mesh_lib.put(batch, programs.batch_sharding)
@@ -138,8 +138,8 @@ def _kept(programs):
   from rnn_jax.parallel import placement
   from rnn_jax.training.memory import batch_size
 
-  state = jax.eval_shape(lambda: programs.init(0, ROWS))
-  where, params = programs.placement, state.params
+  state = jax.eval_shape(lambda: programs.states.init(0, ROWS))
+  where, params = programs.states.placement, state.params
   optimizer = state.opt_state
   kept = {}
   for name, part in {

@@ -69,18 +69,18 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = config_lib.option(4, least=1)
-  head_width: int = config_lib.option(32, least=1)
+  heads: int = config_lib.option(4, minimum=1)
+  head_width: int = config_lib.option(32, minimum=1)
   # Of keys and values, which queries share; 0: heads.
-  kv_heads: int = config_lib.option(0, least=0)
+  kv_heads: int = config_lib.option(0, minimum=0)
   # Earlier steps that a step sees; 0: data.length.
-  window: int = config_lib.option(0, least=0)
+  window: int = config_lib.option(0, minimum=0)
   # The number of highest scores in the softmax; 0: all.
-  top_k: int = config_lib.option(0, least=0)
+  top_k: int = config_lib.option(0, minimum=0)
   sees: str = 'past'  # or 'row': all of it, later steps included
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
   # Channels of a head that they rotate; 0: all.
-  rotary_width: int = config_lib.option(0, least=0, needs='cell.rotary')
+  rotary_width: int = config_lib.option(0, minimum=0, needs='cell.rotary')
   # (), (factor,) for all angles, Llama 3's (factor, low, high, length), or
   # YaRN's (factor, low, high, length, size).
   rotary_scaling: tuple[float, ...] = config_lib.option((), needs='cell.rotary')

@@ -52,8 +52,8 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = config_lib.option(4, least=1)
-  neurons: int = config_lib.option(8192, least=1)  # N, per head
+  heads: int = config_lib.option(4, minimum=1)
+  neurons: int = config_lib.option(8192, minimum=1)  # N, per head
   rotary: float = 65_536.0  # base of the angles
   sees: str = 'past'  # or 'row': all of it, the step itself included
   # Or 'softmax', with sees='row'.

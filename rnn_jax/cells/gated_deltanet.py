@@ -32,7 +32,7 @@ class Config(delta.Config):
   """Options of the cell, section `cell` of a config."""
 
   # Of values, which share queries and keys; 0: heads.
-  value_heads: int = config_lib.option(0, least=0)
+  value_heads: int = config_lib.option(0, minimum=0)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.

@@ -37,7 +37,7 @@ LOGICAL_AXES = matrix.LOGICAL_AXES | {
 class Config(matrix.Config):
   """Options of the cell, section `cell` of a config."""
 
-  rank: int = config_lib.option(16, least=1)  # of a head's gates
+  rank: int = config_lib.option(16, minimum=1)  # of a head's gates
   # One W_1 of `rank` rows for all heads.
   shared_gate: bool = config_lib.option(False, excludes='mesh.tensor!=1')
   temperature: float = config_lib.option(16.0, above=0)  # tau

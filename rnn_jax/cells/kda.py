@@ -41,7 +41,7 @@ class Config(delta.Config):
   """Options of the cell, section `cell` of a config."""
 
   # Of a head's decays, and of its output gates.
-  rank: int = config_lib.option(16, least=1)
+  rank: int = config_lib.option(16, minimum=1)
   # W_1 and V_1 of `rank` rows for all heads.
   shared_gate: bool = config_lib.option(False, excludes='mesh.tensor!=1')
   output_gate_bias: bool = True  # c

@@ -61,16 +61,16 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = config_lib.option(4, least=1)
+  heads: int = config_lib.option(4, minimum=1)
   # K, of the keys that each head has for itself.
-  key_width: int = config_lib.option(32, least=1)
+  key_width: int = config_lib.option(32, minimum=1)
   # R, of the keys that all heads share.
-  shared_width: int = config_lib.option(16, least=1)
-  value_width: int = config_lib.option(32, least=1)
-  kv_rank: int = config_lib.option(64, least=1)  # C
-  query_rank: int = config_lib.option(0, least=0)  # 0: queries are of x
+  shared_width: int = config_lib.option(16, minimum=1)
+  value_width: int = config_lib.option(32, minimum=1)
+  kv_rank: int = config_lib.option(64, minimum=1)  # C
+  query_rank: int = config_lib.option(0, minimum=0)  # 0: queries are of x
   # Earlier steps that a step sees; 0: data.length.
-  window: int = config_lib.option(0, least=0)
+  window: int = config_lib.option(0, minimum=0)
   rotary: float = 10_000.0  # base of rotary positions; 0: no positions
   # Of the norms of c, and of queries.
   norm_epsilon: float = config_lib.option(1e-6, above=0)

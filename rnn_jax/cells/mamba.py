@@ -59,11 +59,11 @@ NARROW = 16  # D / R, if not given
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  inner_width: int = config_lib.option(0, least=0)  # S; 0: 2 model.width
-  key_width: int = config_lib.option(16, least=1)  # K
+  inner_width: int = config_lib.option(0, minimum=0)  # S; 0: 2 model.width
+  key_width: int = config_lib.option(16, minimum=1)  # K
   # R; 0: model.width / 16, rounded up.
-  rank: int = config_lib.option(0, least=0)
-  convolution: int = config_lib.option(4, least=1)  # taps
+  rank: int = config_lib.option(0, minimum=0)
+  convolution: int = config_lib.option(4, minimum=1)  # taps
   convolution_bias: bool = True
   # On the gated outputs of the recurrence.
   dropout: float = config_lib.option(0.0, below=1)

@@ -54,9 +54,9 @@ class Config(matrix.Config):
   input_bias: float = 0.0  # initial b of i
   forget_biases: tuple[float, float] = (3.0, 6.0)  # of f: first, last head
   # Of i and f, which are between it and -it; 0: none.
-  gate_cap: float = config_lib.option(0.0, least=0)
+  gate_cap: float = config_lib.option(0.0, minimum=0)
   # Added to the divisor of h.
-  normalizer_epsilon: float = config_lib.option(0.0, least=0)
+  normalizer_epsilon: float = config_lib.option(0.0, minimum=0)
   # Or 'layer', which also subtracts the mean.
   norm: str = config_lib.option('rms', choices=NORMS)
 

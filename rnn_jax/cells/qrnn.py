@@ -38,7 +38,7 @@ LOGICAL_AXES = vector.LOGICAL_AXES
 class Config(vector.Config):
   """Options of the cell, section `cell` of a config."""
 
-  taps: int = config_lib.option(2, least=1)  # k, inputs that a gate sees
+  taps: int = config_lib.option(2, minimum=1)  # k, inputs that a gate sees
   pooling: str = config_lib.option('fo', choices=tuple(GATES))  # or 'f', 'ifo'
   forget_bias: float = 1.0  # initial b of f, which keeps h
 

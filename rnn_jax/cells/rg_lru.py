@@ -52,9 +52,9 @@ KEPT = 0.9, 0.999  # a at r = 1, at the start
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = config_lib.option(4, least=1)
-  head_width: int = config_lib.option(32, least=1)  # P
-  convolution: int = config_lib.option(4, least=1)  # taps
+  heads: int = config_lib.option(4, minimum=1)
+  head_width: int = config_lib.option(32, minimum=1)  # P
+  convolution: int = config_lib.option(4, minimum=1)  # taps
   whole_start: bool = False  # a document's first step adds i u unscaled
   dropout: float = config_lib.option(0.0, below=1)  # on h * g
 

@@ -35,7 +35,7 @@ LOGICAL_AXES = vector.LOGICAL_AXES | {
 class Config(gated.Config):
   """Options of the cell, section `cell` of a config."""
 
-  depth: int = config_lib.option(3, least=1)  # n, layers within a step
+  depth: int = config_lib.option(3, minimum=1)  # n, layers within a step
   transform_bias: float = -2.0  # initial b of t: sigmoid(-2) = .12
 
 

@@ -74,15 +74,15 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = config_lib.option(4, least=1)
-  key_width: int = config_lib.option(16, least=1)
-  value_width: int = config_lib.option(48, least=1)
+  heads: int = config_lib.option(4, minimum=1)
+  key_width: int = config_lib.option(16, minimum=1)
+  value_width: int = config_lib.option(48, minimum=1)
   # Of a head's decays, and of what has 0 below.
-  rank: int = config_lib.option(16, least=1)
-  rate_rank: int = config_lib.option(0, least=0)  # of the rates a
-  gate_rank: int = config_lib.option(0, least=0)  # of the output gates
+  rank: int = config_lib.option(16, minimum=1)
+  rate_rank: int = config_lib.option(0, minimum=0)  # of the rates a
+  gate_rank: int = config_lib.option(0, minimum=0)  # of the output gates
   # Of what mixes values with those of the first layer.
-  value_rank: int = config_lib.option(0, least=0, needs='cell.value_residual')
+  value_rank: int = config_lib.option(0, minimum=0, needs='cell.value_residual')
   # One set of such rows for all heads.
   shared_gate: bool = config_lib.option(False, excludes='mesh.tensor!=1')
   # Values are mixed with the first layer's.

@@ -74,21 +74,21 @@ class Config(base.Config):
 
   # Or 'simple', 'modified'.
   preset: str = config_lib.option('improved', choices=PRESETS)
-  heads: int = config_lib.option(4, least=1)
-  key_width: int = config_lib.option(16, least=1)
-  value_width: int = config_lib.option(48, least=1)
+  heads: int = config_lib.option(4, minimum=1)
+  key_width: int = config_lib.option(16, minimum=1)
+  value_width: int = config_lib.option(48, minimum=1)
   fused: bool = True  # one projection of x rather than one each
   # A gate for each key row, or 'head': one for each head.
   decay: str = config_lib.option('key', choices=DECAYS)
   gate_bias: float = 3.0  # preset 'improved': sigmoid(3) = .95 decay per step
   gate_spread: float = 2.0  # first head starts at gate_bias - 2, last at + 2
   # Preset 'improved': number of taps; 0: none.
-  convolution: int = config_lib.option(4, least=0)
+  convolution: int = config_lib.option(4, minimum=0)
   dropout: float = config_lib.option(0.0, below=1)  # on y
   # Luong attention over past y: 'dot', 'general'.
   attention: str = config_lib.option('none', choices=ATTENTIONS)
   # Past outputs that it sees, W.
-  attention_window: int = config_lib.option(512, least=1)
+  attention_window: int = config_lib.option(512, minimum=1)
 
   multiplying: ClassVar[tuple[str, ...]] = precision.MULTIPLYING
 

@@ -4,8 +4,10 @@ A config file calls `default()`, changes some keys, and returns the result; a
 launcher passes it to `parse()`, which checks types and the rules between
 fields. After `parse()` a value is an attribute, never a lookup.
 
-    sections.py     the keys, with limits and conditions, and what parts share
+    sections.py     the keys, with limits and conditions
+    part_sections.py  those that all parts of a kind share
     parts.py        a name in a config is a file, which adds its own keys
+    config_file.py  the ConfigDict that a config file changes
     values.py       their types and limits
     conditions.py   what a key needs and excludes
     rules.py        what keys must agree on besides
@@ -25,36 +27,33 @@ from collections.abc import Mapping
 import ml_collections
 
 from rnn_jax import errors
-from rnn_jax.config import adapters as adapter_rules
-from rnn_jax.config import compression
 from rnn_jax.config import conditions
-from rnn_jax.config import experts as expert_rules
-from rnn_jax.config import mesh as mesh_rules
+from rnn_jax.config import config_file
 from rnn_jax.config import parts
 from rnn_jax.config import pattern as pattern_lib
 from rnn_jax.config import resolve
 from rnn_jax.config import rules
 from rnn_jax.config import values
+from rnn_jax.config.config_file import override as override
 from rnn_jax.config.experts import Experts as Experts
 from rnn_jax.config.mesh import Mesh as Mesh
+from rnn_jax.config.part_sections import Data as Data
+from rnn_jax.config.part_sections import Optimizer as Optimizer
+from rnn_jax.config.part_sections import Part as Part
+from rnn_jax.config.part_sections import Schedule as Schedule
+from rnn_jax.config.part_sections import Task as Task
 from rnn_jax.config.parts import load as load
 from rnn_jax.config.parts import names as names
-from rnn_jax.config.parts import override as override
 from rnn_jax.config.parts import section as section
 from rnn_jax.config.sections import MAX_SEED as MAX_SEED
 from rnn_jax.config.sections import Config as Config
-from rnn_jax.config.sections import Data as Data
 from rnn_jax.config.sections import Evaluate as Evaluate
 from rnn_jax.config.sections import Image as Image
 from rnn_jax.config.sections import Metrics as Metrics
 from rnn_jax.config.sections import Model as Model
-from rnn_jax.config.sections import Optimizer as Optimizer
-from rnn_jax.config.sections import Part as Part
 from rnn_jax.config.sections import Recurrence as Recurrence
 from rnn_jax.config.sections import Remat as Remat
 from rnn_jax.config.sections import Sample as Sample
-from rnn_jax.config.sections import Schedule as Schedule
-from rnn_jax.config.sections import Task as Task
 from rnn_jax.config.sections import Train as Train
 from rnn_jax.config.sections import Vision as Vision
 from rnn_jax.config.values import option as option
@@ -68,7 +67,7 @@ def default(
   layout: str = 'buckets',
   optimizer: str = 'adamw',
   schedule: str = 'cosine',
-) -> parts.Root:
+) -> config_file.Root:
   """Returns all keys for these parts with defaults, as a locked ConfigDict.
 
   Several cells are a pattern, as in model.cells.
@@ -76,7 +75,7 @@ def default(
   Raises:
     InputError: a part doesn't exist; the message lists those that do.
   """
-  root = parts.to_config_dict(_build({}))
+  root = config_file.to_config_dict(_build({}))
   override(
     root,
     {
@@ -128,10 +127,13 @@ def check(config: Config) -> None:
     if isinstance(name, str):
       conditions.check_part(config, part, f'{kind.key}={name!r}')
     part.check(getattr(config, kind.section), config)
-  compression.check(config)
-  adapter_rules.check(config)
-  expert_rules.check(config)
-  mesh_rules.check(config)
+  for section in (
+    config.pruning,
+    config.adapters,
+    config.model.experts,
+    config.mesh,
+  ):
+    section.check(config)
 
 
 def as_given(raw: Mapping[str, typing.Any]) -> dict:

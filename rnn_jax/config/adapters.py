@@ -15,7 +15,7 @@ class Adapters:
 
   rank: int = option(  # 0: none, all parameters are trained
     0,
-    least=0,
+    minimum=0,
     excludes=(
       'optimizer.frozen',
       'pruning.sparsity',
@@ -37,13 +37,13 @@ class Adapters:
   # Of the frozen matrices.
   base: str = option('float32', choices=('float32', 'int8'), needs=RANK)
 
+  def check(self, config: Any) -> None:
+    """Checks the patterns.
 
-def check(config: Any) -> None:
-  """Checks the section of a Config.
-
-  Raises:
-    InputError: names the key, the value and the remedy.
-  """
-  for key in 'targets', 'trained':
-    for pattern in getattr(config.adapters, key):
-      name_patterns.check(f'adapters.{key}', pattern)
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    del config
+    for key in 'targets', 'trained':
+      for pattern in getattr(self, key):
+        name_patterns.check(f'adapters.{key}', pattern)

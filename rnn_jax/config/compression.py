@@ -19,10 +19,43 @@ class Pruning:
   sparsity: float = option(0.0, below=1)
   # The same fraction in each matrix; or 'global'.
   scope: str = option('layer', choices=SCOPES, needs=SPARSITY)
-  begin_step: int = option(0, least=0, needs=SPARSITY)
+  begin_step: int = option(0, minimum=0, needs=SPARSITY)
   # When the sparsity is reached.
-  end_step: int = option(0, least=0, needs=SPARSITY)
-  every: int = option(50, least=1, needs=SPARSITY)  # steps between prunings
+  end_step: int = option(0, minimum=0, needs=SPARSITY)
+  every: int = option(50, minimum=1, needs=SPARSITY)  # steps between prunings
+
+  def check(self, config: Any) -> None:
+    """Checks the schedule, and what would keep numbers from being pruned.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if not self.sparsity:
+      return
+    steps = config.train.steps
+    before = steps or math.inf  # 0: not known yet, see training/epochs.py
+    if not self.begin_step < self.end_step < before:
+      errors.refuse(
+        'pruning.end_step',
+        self.end_step,
+        f'give a step after pruning.begin_step={self.begin_step} and before '
+        f'train.steps={steps}',
+      )
+    if elsewhere := config.optimizer.elsewhere:
+      key, value = elsewhere
+      errors.refuse(
+        key,
+        value,
+        'it takes gradients at points that are not pruned: change it, or '
+        'give pruning.sparsity=0',
+      )
+    if not config.model.branch_scale:
+      errors.refuse(
+        'model.branch_scale',
+        config.model.branch_scale,
+        'with pruning, matrices that start at 0 would stay 0: give a small '
+        'number',
+      )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,40 +74,5 @@ class Distillation:
   )
   checkpoint: str = option('best', needs=TEACHER)  # or 'latest', or a step
   # Weight of the text's loss; 1 - alpha: the teacher's.
-  alpha: float = option(0.5, least=0, most=1, needs=TEACHER)
+  alpha: float = option(0.5, minimum=0, maximum=1, needs=TEACHER)
   temperature: float = option(2.0, above=0, needs=TEACHER)
-
-
-def check(config: Any) -> None:
-  """Checks these sections of a Config.
-
-  Raises:
-    InputError: names the key, the value and the remedy.
-  """
-  if config.pruning.sparsity:
-    _check_schedule(config)
-
-
-def _check_schedule(config):
-  pruning, steps = config.pruning, config.train.steps
-  before = steps or math.inf  # 0: not known yet, see training/epochs.py
-  if not pruning.begin_step < pruning.end_step < before:
-    errors.refuse(
-      'pruning.end_step',
-      pruning.end_step,
-      f'give a step after pruning.begin_step={pruning.begin_step} and before '
-      f'train.steps={steps}',
-    )
-  if elsewhere := config.optimizer.elsewhere:
-    errors.refuse(
-      *elsewhere,
-      'it takes gradients at points that are not pruned: change it, or '
-      'give pruning.sparsity=0',
-    )
-  if not config.model.branch_scale:
-    errors.refuse(
-      'model.branch_scale',
-      config.model.branch_scale,
-      'with pruning, matrices that start at 0 would stay 0: give a small '
-      'number',
-    )

@@ -15,72 +15,73 @@ class Experts:
   """MLPs of a layer, of which each token runs some: models/experts.py."""
 
   count: int = option(  # 0: one MLP, which all tokens run
-    0, least=0, needs='model.mlp_width', excludes=('model.biases',)
+    0, minimum=0, needs='model.mlp_width', excludes=('model.biases',)
   )
   # Experts that run per token.
-  per_token: int = option(2, least=1, needs=COUNT)
+  per_token: int = option(2, minimum=1, needs=COUNT)
   # Weight of the loss that evens out how many tokens they get.
-  balance: float = option(0.01, least=0, needs=COUNT)
+  balance: float = option(0.01, minimum=0, needs=COUNT)
   # The gates of a token's experts sum to 1.
   normalized: bool = option(True, needs=(COUNT, 'model.experts.per_token>1'))
   scores: str = option('softmax', choices='models.experts:SCORES', needs=COUNT)
   # The choice is by scores plus a bias per expert.
   correction: bool = option(False, needs=COUNT)
   # Of experts, of which a token chooses some.
-  groups: int = option(1, least=1, needs=COUNT)
+  groups: int = option(1, minimum=1, needs=COUNT)
   groups_per_token: int = option(
-    1, least=1, needs=(COUNT, 'model.experts.groups>1')
+    1, minimum=1, needs=(COUNT, 'model.experts.groups>1')
   )
   # Of the gates, once they sum to 1.
   gate_scale: float = option(1.0, above=0, needs=COUNT)
   shared_width: int = option(  # of an expert of all tokens; 0: none
-    0, least=0, needs=COUNT
+    0, minimum=0, needs=COUNT
   )
   # It has a gate.
   shared_gate: bool = option(True, needs=(COUNT, 'model.experts.shared_width'))
   # The first ones, which have an MLP.
   dense_layers: int = option(
-    0, least=0, needs=COUNT, excludes='model.shared_layers'
+    0, minimum=0, needs=COUNT, excludes='model.shared_layers'
   )
-  dense_width: int = option(0, least=0, needs=COUNT)  # of that MLP
+  dense_width: int = option(0, minimum=0, needs=COUNT)  # of that MLP
 
+  def check(self, config: Any) -> None:
+    """Checks the section against the rest of a Config.
 
-def check(config: Any) -> None:
-  """Checks the section against the rest of a Config.
-
-  Raises:
-    InputError: names the key, the value and the remedy.
-  """
-  options, model = config.model.experts, config.model
-  if not options.count:
-    return
-  if options.count == 1:
-    errors.refuse(
-      'model.experts.count', 1, 'a router needs a choice: give 2 or more, or 0'
-    )
-  if options.per_token > options.count:
-    errors.refuse(
-      'model.experts.per_token',
-      options.per_token,
-      f'give at most model.experts.count={options.count}',
-    )
-  _check_groups(options)
-  _check_dense(options, model)
-  if model.mlp in values.choices_of('models.mlp:SHIFTED'):
-    errors.refuse(
-      'model.mlp',
-      model.mlp,
-      'it reads the step before, and tokens choose their experts: choose '
-      "another, as 'swiglu'",
-    )
-  if 'hidden' in config.remat.keep:
-    errors.refuse(
-      'remat.keep',
-      config.remat.keep,
-      "experts always compute 'hidden' again: leave it out",
-    )
-  if options.balance:
-    _check_balance(config)
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    model = config.model
+    if not self.count:
+      return
+    if self.count == 1:
+      errors.refuse(
+        'model.experts.count',
+        1,
+        'a router needs a choice: give 2 or more, or 0',
+      )
+    if self.per_token > self.count:
+      errors.refuse(
+        'model.experts.per_token',
+        self.per_token,
+        f'give at most model.experts.count={self.count}',
+      )
+    _check_groups(self)
+    _check_dense(self, model)
+    if model.mlp in values.choices_of('models.mlp:SHIFTED'):
+      errors.refuse(
+        'model.mlp',
+        model.mlp,
+        'it reads the step before, and tokens choose their experts: choose '
+        "another, as 'swiglu'",
+      )
+    if 'hidden' in config.remat.keep:
+      errors.refuse(
+        'remat.keep',
+        config.remat.keep,
+        "experts always compute 'hidden' again: leave it out",
+      )
+    if self.balance:
+      _check_balance(config)
 
 
 def _check_groups(options):

@@ -45,7 +45,7 @@ class Mesh:
     'V=tensor',
   )
   # Of a device's rows; 0: `pipe`.
-  micro_batches: int = option(0, least=0, needs='mesh.pipe>1')
+  micro_batches: int = option(0, minimum=0, needs='mesh.pipe>1')
   # '1f1b' needs less memory.
   schedule: str = option(
     'gpipe', choices='parallel.pipeline:SCHEDULES', needs='mesh.pipe>1'
@@ -53,36 +53,34 @@ class Mesh:
   # Of gradients summed over data: 'int8' or 'top_k'.
   compression: str = option('', choices=('', 'int8', 'top_k'))
   top_k_share: float = option(  # fraction of a gradient's numbers per step
-    0.01, above=0, most=1, needs="mesh.compression='top_k'"
+    0.01, above=0, maximum=1, needs="mesh.compression='top_k'"
   )
 
+  def check(self, config: Any) -> None:
+    """Checks the section against the rest of a Config.
 
-def check(config: Any) -> None:
-  """Checks a Config's mesh against the rest of it.
-
-  Raises:
-    InputError: names the key, the value and the remedy.
-  """
-  mesh = config.mesh
-  sizes = {name: getattr(mesh, name) for name in axes.NAMES}
-  for name, size in sizes.items():
-    if size < 1 and size != mesh_lib.REST:
-      _refuse(name, size, 'give 1 or more, or -1 for the remaining devices')
-  rest = [name for name in sizes if sizes[name] == mesh_lib.REST]
-  if len(rest) > 1:
-    keys = ' and '.join(f'mesh.{name}' for name in rest)
-    raise errors.InputError(f'{keys} are -1: only one can be the rest')
-  if not 0 <= mesh.zero <= max(rules_lib.STAGES.values()):
-    _refuse('zero', mesh.zero, 'give 0, 1, 2 or 3')
-  rules = rules_lib.parse(mesh.rules, mesh.zero)
-  if rest and rest[0] not in rules_lib.STORAGE:
-    _refuse(rest[0], -1, 'give its size: only data or fsdp can be the rest')
-  _check_expert(config)
-  _check_tensor(config, rules)
-  _check_pipe(config)
-  _check_sequence(config)
-  _check_moments(config, rules)
-  _check_compression(mesh, rules)
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    sizes = {name: getattr(self, name) for name in axes.NAMES}
+    for name, size in sizes.items():
+      if size < 1 and size != mesh_lib.REST:
+        _refuse(name, size, 'give 1 or more, or -1 for the remaining devices')
+    rest = [name for name in sizes if sizes[name] == mesh_lib.REST]
+    if len(rest) > 1:
+      keys = ' and '.join(f'mesh.{name}' for name in rest)
+      raise errors.InputError(f'{keys} are -1: only one can be the rest')
+    if not 0 <= self.zero <= max(rules_lib.STAGES.values()):
+      _refuse('zero', self.zero, 'give 0, 1, 2 or 3')
+    rules = rules_lib.parse(self.rules, self.zero)
+    if rest and rest[0] not in rules_lib.STORAGE:
+      _refuse(rest[0], -1, 'give its size: only data or fsdp can be the rest')
+    _check_expert(config)
+    _check_tensor(config, rules)
+    _check_pipe(config)
+    _check_sequence(config)
+    _check_moments(config, rules)
+    _check_compression(self, rules)
 
 
 def _check_expert(config):

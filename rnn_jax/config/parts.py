@@ -8,12 +8,8 @@ bad values; what other code must know about the part is an attribute of it.
 
 A key may name several parts, as model.cells does: their section is then that of
 `pattern.py`.
-
-In the ConfigDict of a config file, naming another part replaces the keys of its
-section. Keys that both parts have, with the same default, keep their values.
 """
 
-import ast
 import dataclasses
 import functools
 import importlib
@@ -219,29 +215,6 @@ def _options_of_several(kind, names):
   )
 
 
-def name_of(key: str, value: Name) -> Name:
-  """Returns a part's name, or several, from their text in a command line.
-
-  Args:
-    key: of BY_KEY.
-    value: the text, or what it stands for.
-
-  Raises:
-    InputError: the text isn't a tuple, and the key takes one.
-  """
-  if key != BY_KEY[key].several or not isinstance(value, str):
-    return value
-  try:
-    names = ast.literal_eval(value)
-  except (SyntaxError, ValueError):
-    names = value
-  if not isinstance(names, tuple):
-    raise errors.InputError(
-      f"{key}={value}: give a tuple, as in \"('gla', 'attention')\""
-    )
-  return names
-
-
 def chosen(raw: Mapping[str, Any]) -> Names:
   """Returns (key, name) for each kind, from raw values or by default."""
   chosen_names: list[tuple[str, Name]] = []
@@ -346,122 +319,8 @@ def check_keys(section: str, raw: Any, named: Names) -> None:
         )
 
 
-def check_flat(given: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
-  """Runs `check_keys` on {'section.key': value} for the config `raw`.
-
-  Raises:
-    InputError: as `check_keys`.
-  """
-  for key, value in given.items():
-    section_name, _, name = key.partition('.')
-    if section_name in SECTIONS and '.' not in name:
-      check_keys(section_name, {name: value}, chosen(raw))
-
-
 def _parts_with(kind, key):
   """Returns the parts of a kind that have a key."""
   return [
     name for name in names(kind.folder) if key in _fields(options(kind, name))
   ]
-
-
-class Section(ml_collections.ConfigDict):
-  """A section of a config file; naming a part adds its keys."""
-
-  def __setitem__(self, key, value):
-    root, name = self.__dict__.get('_place', (None, None))
-    kind = BY_KEY.get(f'{name}.{key}')
-    if root is None or kind is None:
-      super().__setitem__(key, value)
-      return
-    before, named = self[key], chosen(root)
-    super().__setitem__(key, value)
-    try:
-      root.refill(kind.section, named)
-    except errors.InputError:
-      super().__setitem__(key, before)
-      raise
-
-  def update(self, *other: Any, **given: Any) -> None:
-    """Updates as a dict does, the names of parts first."""
-    given = dict(*other) | given
-    name = self.__dict__.get('_place', (None, None))[1]
-    first = [key for key in given if f'{name}.{key}' in BY_KEY]
-    for key in first:
-      self[key] = given.pop(key)
-    super().update(given)
-
-
-class Root(ml_collections.ConfigDict):
-  """The config of a config file."""
-
-  def __setitem__(self, key, value):
-    super().__setitem__(key, value)
-    if isinstance(value := self[key], Section):
-      value.__dict__['_place'] = self, key
-
-  def update(self, *other: Any, **given: Any) -> None:
-    """Updates as a dict does, the names of parts first."""
-    given = dict(*other) | given
-    for section, key in (name.split('.') for name in BY_KEY):
-      if key in given.get(section, ()):
-        self[section][key] = given[section][key]
-    super().update(given)
-
-  def refill(self, name: str, before: Names) -> None:
-    """Replaces the keys of a section by those of its current parts.
-
-    Args:
-      name: of the section.
-      before: the previous parts.
-
-    Raises:
-      InputError: as `section_class`.
-    """
-    old, new = (section_class(name, named) for named in (before, chosen(self)))
-    if new is old:
-      return
-    section = self[name]
-    old_defaults, new_defaults = _defaults(old), _defaults(new)
-    kept = {
-      key: value
-      for key, value in section.items()
-      if key in new_defaults and old_defaults[key] == new_defaults[key]
-    }
-    with section.unlocked():
-      for key in [*section]:
-        del section[key]
-      for key, value in (new_defaults | kept).items():
-        values.put(section, new, key, value)
-
-
-def _defaults(cls):
-  filled = values.to_config_dict(cls())
-  return {key: filled[key] for key in filled}
-
-
-def to_config_dict(config: Any) -> Root:
-  """Returns a Config as the locked ConfigDict of a config file."""
-  root = Root()
-  for field in dataclasses.fields(config):
-    value = getattr(config, field.name)
-    if dataclasses.is_dataclass(value):  # a section
-      root[field.name] = values.to_config_dict(value, Section)
-  return root.lock()
-
-
-def override(raw: Root, given: Mapping[str, Any]) -> None:
-  """Sets keys in the ConfigDict of a config file, {'section.key': value}.
-
-  The names of parts are set first, whatever the order.
-
-  Raises:
-    InputError: as `load`, or a key of another part.
-    AttributeError, KeyError: an unknown key.
-  """
-  for key in sorted(given, key=lambda key: key not in BY_KEY):
-    *path, name = key.split('.')
-    holder = functools.reduce(lambda held, part: held[part], path, raw)
-    if len(path) == 1 and name not in holder and path[0] in SECTIONS:
-      check_keys(path[0], {name: given[key]}, chosen(raw))
-    holder[name] = given[key]

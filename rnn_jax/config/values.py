@@ -16,7 +16,12 @@ import numpy as np
 from rnn_jax import errors
 
 T = typing.TypeVar('T')
-LIMITS = {'least': 'from', 'most': 'to', 'below': 'below', 'above': 'above'}
+LIMITS = {
+  'minimum': 'from',
+  'maximum': 'to',
+  'below': 'below',
+  'above': 'above',
+}
 LARGEST = float(np.finfo(np.float32).max)  # programs compute in float32
 LARGEST_INTEGER = 2**48  # sums and products of a few still fit in 64 bits
 
@@ -24,8 +29,8 @@ LARGEST_INTEGER = 2**48  # sums and products of a few still fit in 64 bits
 def option(
   default: T,
   *,
-  least: float | None = None,
-  most: float | None = None,
+  minimum: float | None = None,
+  maximum: float | None = None,
   below: float | None = None,
   above: float | None = None,
   choices: Sequence[T] | str = (),
@@ -36,8 +41,8 @@ def option(
 
   Args:
     default: the default value.
-    least: the smallest number.
-    most: the largest number.
+    minimum: the smallest number.
+    maximum: the largest number.
     below: numbers must be in [0, below), as float32.
     above: numbers must be larger, as float32.
     choices: the allowed values, or where they are defined: a module of rnn_jax
@@ -46,8 +51,8 @@ def option(
     excludes: conditions with which it isn't available.
   """
   limits = {
-    'least': least,
-    'most': most,
+    'minimum': minimum,
+    'maximum': maximum,
     'below': below,
     'above': above,
     'choices': choices,
@@ -114,10 +119,10 @@ def check(section: typing.Any, prefix: str = '') -> None:
   for key, value, limits in options(section, prefix):
     if (given := limits.get('choices')) and value not in choices_of(given):
       errors.refuse(key, value, f'choose one of {choices_of(given)}')
-    if (least := limits.get('least')) is not None and value < least:
-      errors.refuse(key, value, f'give {least} or more')
-    if (most := limits.get('most')) is not None and value > most:
-      errors.refuse(key, value, f'give {most} or less')
+    if (minimum := limits.get('minimum')) is not None and value < minimum:
+      errors.refuse(key, value, f'give {minimum} or more')
+    if (maximum := limits.get('maximum')) is not None and value > maximum:
+      errors.refuse(key, value, f'give {maximum} or less')
     if (below := limits.get('below')) is not None:
       if not 0 <= np.float32(value) < below:
         errors.refuse(key, value, f'give a number in [0, {below}) as float32')

@@ -19,7 +19,7 @@ from typing import Any
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.config import parts
+from rnn_jax.config import config_file
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.system import shipped
 
@@ -104,7 +104,7 @@ def make(
 
 
 def parse_settings(
-  raw: parts.Root,
+  raw: config_file.Root,
   others: Mapping[str, Any],
   pairs: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def parse_settings(
   return dict(_setting(named, key, text) for key, text in pairs)
 
 
-def changed(raw: parts.Root, values: Mapping[str, Any]) -> dict[str, Any]:
+def changed(raw: config_file.Root, values: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the dict of a config with other values.
 
   Raises:
@@ -179,13 +179,7 @@ def _run(path, raw, variant, seed, overrides):
 def _with_parts(raw, values):
   """The dict of a config with the parts that `values` name."""
   named = copy.deepcopy(raw)
-  names = {
-    key: parts.name_of(key, values[key])
-    for key in values
-    if key in parts.BY_KEY
-  }
-  config_lib.override(named, names)
-  parts.check_flat(values, named)
+  config_file.name_parts(named, values)
   return named.to_dict()
 
 
@@ -237,7 +231,7 @@ def _keys(raw, prefix=''):
       yield prefix + key
 
 
-def load(config: str) -> tuple[str, parts.Root]:
+def load(config: str) -> tuple[str, config_file.Root]:
   """Returns (a config as --config takes it, what its file returns).
 
   Args:

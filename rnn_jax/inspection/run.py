@@ -35,7 +35,7 @@ from rnn_jax.training import evaluate
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import schedule as schedule_lib
 from rnn_jax.training import train_state
-from rnn_jax.training.memory import least
+from rnn_jax.training.memory import lower_bound
 
 # What the next update depends on besides the parameters.
 REST = 'opt_state', 'loss_scale', 'step', 'rate_scale', 'key'
@@ -63,7 +63,7 @@ class Run:
       InputError: the run, the checkpoint or the data is missing.
     """
     config = plain(config_lib.parse(workdir_lib.load_config(workdir)))
-    least.check(config)
+    lower_bound.check(config)
     if config.adapters.rank:
       errors.refuse(
         'adapters.rank',
@@ -74,15 +74,16 @@ class Run:
     corpus = pipeline.Corpus.open(config, workdir, accept_new_data=True)
     device = jax.local_devices()[:1]
     programs = programs_lib.from_config(config, corpus.tokenizer, device)
-    like = programs.parts_like(('params',))
-    step, fields = bundle.restore(workdir, config, like, which)
+    like = programs.states.like()
+    own = {'params': like.params}
+    step, fields = bundle.restore(workdir, config, own, which)
     if step:
-      rest = programs.parts_like(REST)
+      rest = {name: getattr(like, name) for name in REST}
       fields |= bundle.restore(workdir, config, rest, step)[1]
       state = train_state.TrainState(**fields)
     else:  # a model without a run, see runs/bundle.py
-      state = programs.init(config.train.seed, 1)
-      state = programs.init_from(state, fields['params'])
+      state = programs.states.init(config.train.seed, 1)
+      state = programs.states.init_from(state, fields['params'])
     return cls(config, corpus, programs, state, step)
 
   def batches(self, split: str, count: int) -> Iterator[batch_lib.Batch]:
@@ -183,7 +184,7 @@ def _measure_batch(run, batch, recurrent):
   """Returns (gradients, (sums, norms, norms of updates, layers, flow))."""
   task, params = run.programs.task, run.state.params
   rows = batch.weights_BxL.shape[0]
-  state = run.state.replace(carry=run.programs.init_carry(rows))
+  state = run.state.replace(carry=run.programs.states.init_carry(rows))
   tree, updates, sums = run.programs.compute_gradients(state, batch)
   return tree, (
     sums,

@@ -183,7 +183,7 @@ def bubble(options: config_lib.Mesh) -> float:
 
 def parameters(made: workload_lib.Workload) -> int:
   """Returns how many numbers the whole model has."""
-  like = made.programs.parameters_like()
+  like = made.programs.states.like().params
   return sum(math.prod(x.shape) for x in jax.tree.leaves(like))
 
 

@@ -108,7 +108,7 @@ def _parts(workload, rows):
 
   batch = programs.batch_like(rows, workload.config.data.length)
   key = jax.eval_shape(lambda: jax.random.key(0))
-  arguments = programs.parameters_like(), batch, key
+  arguments = programs.states.like().params, batch, key
   backward = jax.value_and_grad(loss, has_aux=True)
   return _Parts(loss, backward, keep, arguments)
 

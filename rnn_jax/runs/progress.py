@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import tqdm
 
+from rnn_jax.parallel import hosts
 from rnn_jax.parallel import placement
 from rnn_jax.system import activity
 
@@ -82,6 +83,12 @@ def _sharding(leaf):
 
 def _shardings(tree):
   return jax.tree.map(lambda leaf: leaf.sharding, tree)
+
+
+def say(text: str) -> None:
+  """Prints lines; only the first process does."""
+  if hosts.is_first():
+    print(text, flush=True)
 
 
 # Without tqdm's estimate of the time left, which counts compilation.

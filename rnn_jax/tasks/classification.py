@@ -55,9 +55,9 @@ class Config(config_lib.Task):
     'mean', choices='ops.pooling:KINDS', needs=POOLED
   )
   # Initial weight of naive Bayes; 0: no evidence.
-  evidence: float = config_lib.option(0.0, least=0, needs=POOLED)
+  evidence: float = config_lib.option(0.0, minimum=0, needs=POOLED)
   # Weight of the text's loss.
-  text_weight: float = config_lib.option(0.0, least=0, needs=POOLED)
+  text_weight: float = config_lib.option(0.0, minimum=0, needs=POOLED)
   # 'none', 'balanced' or a number for each class, of the class's loss.
   class_weights: str | tuple[float, ...] = config_lib.option(
     class_weights.NONE, needs=POOLED

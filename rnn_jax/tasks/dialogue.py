@@ -24,9 +24,9 @@ class Config(config_lib.Task):
   # 'all': each turn after the first is a reply; 'first': only the second.
   turns: str = config_lib.option('all', choices=('all', 'first'))
   # Of replies that evaluation writes.
-  min_reply_tokens: int = config_lib.option(0, least=0)
-  reply_tokens: int = config_lib.option(50, least=1)  # the longest
-  reply_temperature: float = config_lib.option(0.0, least=0)  # 0: greedy
+  min_reply_tokens: int = config_lib.option(0, minimum=0)
+  reply_tokens: int = config_lib.option(50, minimum=1)  # the longest
+  reply_temperature: float = config_lib.option(0.0, minimum=0)  # 0: greedy
 
   per_token: ClassVar[bool] = True
   answers: ClassVar[bool] = True

@@ -22,7 +22,7 @@ from rnn_jax.system import activity
 from rnn_jax.training import ahead as ahead_lib
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training.memory import batch_size
-from rnn_jax.training.memory import least
+from rnn_jax.training.memory import lower_bound
 
 PyTree = Any
 
@@ -95,7 +95,7 @@ def batch_sums(
     with activity.doing(f'evaluating {split}', unit='batches') as done:
       for batch in batches:
         if carry is None:
-          carry = programs.init_carry(batch.weights_BxL.shape[0])
+          carry = programs.states.init_carry(batch.weights_BxL.shape[0])
         carry, batch_sum = programs.evaluate_step(params, carry, batch)
         sums.append(batch_sum)
         done(ahead.wait(batch_sum))
@@ -199,7 +199,7 @@ class Run:
         config, adapters=merged.adapters, task=merged.task
       )
     programs = programs or programs_lib.from_config(config, corpus.tokenizer)
-    shardings = programs.placement.shardings('parameters')
+    shardings = programs.states.placement.shardings('parameters')
     params = mesh_lib.put(bundle.params, shardings)
     return cls(config, corpus, programs, params, bundle.step)
 
@@ -237,7 +237,7 @@ def _local_config(workdir):
     mesh=config_lib.Mesh(),
     distillation=config_compression.Distillation(),
   )
-  least.check(config)
+  lower_bound.check(config)
   return config
 
 

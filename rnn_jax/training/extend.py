@@ -18,28 +18,21 @@ from rnn_jax.training import trainer as trainer_lib
 COMPARED = 1000  # steps, at most
 
 
-def extend(
-  config: config_lib.Config, progress: trainer_lib.Progress, step: int
-) -> int:
-  """Prepares the progress of a checkpoint for the config's steps.
+def extend(steps: int, progress: trainer_lib.Progress) -> int:
+  """Prepares the progress of a checkpoint for a number of steps.
 
   A run that had ended has more to do; one that had stopped early gets all of
   its patience back.
 
   Args:
-    config: of the run, as it resumes.
+    steps: of the run, as it resumes.
     progress: of the checkpoint; changed in place.
-    step: of the checkpoint.
 
   Returns:
     The number of steps that the run had before; 0: it isn't extended.
   """
-  before = progress.planned_steps
-  if not before:  # saved by 0.2.0, which had no such field
-    ended = progress.finished == trainer_lib.ALL_STEPS
-    before = step if ended else config.train.steps
-  progress.planned_steps = config.train.steps
-  if config.train.steps <= before:
+  before, progress.planned_steps = progress.planned_steps, steps
+  if steps <= before:
     return 0
   if progress.finished not in ('', trainer_lib.ALL_STEPS):
     progress.evaluations_since_best = 0

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.models import adapters
 from rnn_jax.models import dense
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import fsdp
@@ -26,14 +25,13 @@ from rnn_jax.parallel import placement as placement_lib
 from rnn_jax.parallel import rules
 from rnn_jax.training import accumulation
 from rnn_jax.training import loss_scale
-from rnn_jax.training import optimizer
+from rnn_jax.training import optimizer as optimizer_lib
 from rnn_jax.training import over_devices
 from rnn_jax.training import step as step_lib
 from rnn_jax.training import train_state
 
 PyTree = Any
 FACTORS = 'factors'  # K-FAC's name among sums and extra arguments
-ADAPTERS = 2**31 - 1  # folded into a step's key for their dropout
 MIN_WEIGHT = 1e-8  # a batch of padding has a gradient of zeros
 WHOLE = over_devices.WHOLE
 
@@ -44,40 +42,46 @@ class MeanGradient:
   def __init__(
     self,
     loss_fn: step_lib.LossFn,
-    config: config_lib.Config,
+    optimizer: optimizer_lib.Optimizer,
     placement: placement_lib.Placement,
     state_axes: PyTree,
-    factors: PyTree,
+    train: config_lib.Train,
+    mesh: config_lib.Mesh,
   ) -> None:
     """Prepares the loss of a run; nothing is traced before a call.
 
     Args:
       loss_fn: of whole parameters, see step.make_loss_fn.
-      config: of the run.
-      placement: where its parameters are.
+      optimizer: that takes the gradients.
+      placement: where the parameters are.
       state_axes: logical axes of the recurrent state, None if not carried.
-      factors: shapes, see optimizer.factor_shapes.
+      train: section of the config.
+      mesh: section of the config.
     """
-    self._config, self._placement = config, placement
-    self._state_axes, self._factors = state_axes, factors
+    self._optimizer, self._placement = optimizer, placement
+    self._state_axes, self._mesh = state_axes, mesh
+    self._slices = train.accumulate
+    self._factors = factors = optimizer.factors
     logical_axes = dense.joined(
       placement.axes_outside_layers, jax.tree.map(lambda _: '_', factors)
     )
     self._loss_fn = over_devices.gather_parameters(
       loss_fn, logical_axes, placement.rules
     )
-    self._scaled = loss_scale.is_needed(config.train)
+    self._frozen = dense.joined(
+      optimizer.frozen, jax.tree.map(lambda _: False, factors)
+    )
+    self._scaled = loss_scale.is_needed(train)
     devices = over_devices.batch_parts(placement.mesh)
-    self._parts = config.train.accumulate * devices  # that are differentiated
-    self._point = optimizer.gradient_point(config)
+    self._parts = self._slices * devices  # that are differentiated
     self._run = placement.run(self._of_device, *self._specs())
 
   def __call__(
     self, state: train_state.TrainState, batch: batch_lib.Batch
   ) -> tuple[step_lib.Aux, PyTree]:
     params = state.params
-    if self._point:
-      params = self._point(params, state.opt_state)
+    if self._optimizer.point:
+      params = self._optimizer.point(params, state.opt_state)
     key = jax.random.key_data(state.step_key())
     bare = state.replace(params=None, opt_state=None)
     aux, grads = self._run(params, bare, batch, key)
@@ -100,7 +104,7 @@ class MeanGradient:
 
     (grads, sums), carry = accumulation.accumulate(
       of_rows,
-      self._config.train.accumulate,
+      self._slices,
       state.carry,
       self._state_axes,
       batch,
@@ -110,13 +114,11 @@ class MeanGradient:
 
   def _loss(self, params, state, batch, key):
     """Returns (objective, Aux) of a slice of a device's rows."""
-    if optimizer.freezes(self._config):
-      frozen = optimizer.frozen_mask(self._config, params)
-      params = jax.tree.map(
-        lambda frozen, x: jax.lax.stop_gradient(x) if frozen else x,
-        frozen,
-        params,
-      )
+    params = jax.tree.map(
+      lambda frozen, x: jax.lax.stop_gradient(x) if frozen else x,
+      self._frozen,
+      params,
+    )
     objective, aux = self._loss_fn(params, state, batch, key)
     if self._scaled:
       objective = _factor(state, batch, self._parts) * objective
@@ -140,8 +142,7 @@ class MeanGradient:
 
   def _summed(self, grads, sums, changes, state):
     """Returns (Aux, gradients of the mean loss) of all devices."""
-    options = self._config.mesh
-    compressed = options.compression
+    compressed = self._mesh.compression
     rows = tuple(x for x in rules.ROWS if not compressed or x != 'data')
     sums = over_devices.total(sums)
     weight = sums.get('objective_weight', sums['weight'])
@@ -152,7 +153,7 @@ class MeanGradient:
     grads = jax.tree.map(lambda g: g / weight, grads)
     if compressed:
       feedback, grads = compression.all_reduce(
-        state.error_feedback, grads, compressed, fraction=options.top_k_share
+        state.error_feedback, grads, compressed, fraction=self._mesh.top_k_share
       )
       changes = changes | {'error_feedback': feedback}
     return step_lib.Aux(sums, changes), grads
@@ -161,7 +162,7 @@ class MeanGradient:
     """Returns the PartitionSpecs of `_of_device`: arguments and results."""
     specs = self._placement.specs
     changes = {'carry': self._placement.carry_specs(self._state_axes)}
-    if self._config.mesh.compression:
+    if self._mesh.compression:
       changes['error_feedback'] = specs('error_feedback')
     whole: dict[str, PyTree] = dict.fromkeys(
       ('loss_scale', 'step', 'skipped', 'rate_scale', 'key'), WHOLE
@@ -172,31 +173,6 @@ class MeanGradient:
       (specs('parameters'), state, over_devices.BATCH_SPEC, WHOLE),
       (aux, specs('gradients')),
     )
-
-
-def merge_adapters(
-  loss_fn: step_lib.LossFn, options: adapters.Options, unchanged: bool = False
-) -> step_lib.LossFn:
-  """Returns the loss of a model's parameters and their low-rank changes.
-
-  Args:
-    loss_fn: of the parameters W'.
-    options: section `adapters` of the config.
-    unchanged: whether the loss also reads the model that is changed, as
-      `adapters.UNCHANGED` among the parameters.
-  """
-
-  def merged(params, state, batch, key):
-    model, changes = adapters.split(params)
-    own = None if key is None else jax.random.fold_in(key, ADAPTERS)
-    params, summing = adapters.by_layer(model, changes, options, own)
-    if unchanged:
-      fixed, _ = adapters.by_layer(model, {}, options)
-      params = {**params, adapters.UNCHANGED: fixed}
-    with summing:
-      return loss_fn(params, state, batch, key)
-
-  return merged
 
 
 def _zeros_of_whole(x, gradient):

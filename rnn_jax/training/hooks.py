@@ -98,7 +98,7 @@ class Evaluate:
         + log_lib.remedy(trainer)
       )
     since = progress.evaluations_since_best
-    trainer.state = trainer.programs.rescale(trainer.state, since)
+    trainer.state = trainer.programs.states.rescale(trainer.state, since)
     headline, name = trainer.programs.task.headline
     trainer.display.say(
       f'step {trainer.step}  validation loss {values["loss"]:.4f}  '

@@ -17,13 +17,14 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import adapters as config_adapters
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
 from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
-from rnn_jax.training import programs as programs_lib
+from rnn_jax.training import states as states_lib
 from rnn_jax.training import train_state
 
 PyTree = Any
@@ -92,7 +93,7 @@ def tokenizer_of(
 
 def match(
   source: Source,
-  programs: programs_lib.Programs,
+  states: states_lib.States,
   config: config_lib.Config,
   tokenizer: tokenizer_lib.Tokenizer,
 ) -> '_Report':
@@ -105,7 +106,7 @@ def match(
   ours = {
     name: x
     for name, x in _flat(
-      jax.eval_shape(int8_weights.unpack, programs.parameters_like())
+      jax.eval_shape(int8_weights.unpack, states.like().params)
     ).items()
     if not name.startswith(f'{adapters.KEY}/')
   }
@@ -123,16 +124,16 @@ def match(
 
 def apply(
   report: '_Report',
-  programs: programs_lib.Programs,
-  config: config_lib.Config,
+  states: states_lib.States,
+  options: config_adapters.Adapters,
   state: train_state.TrainState,
 ) -> train_state.TrainState:
   """Returns a new train state with what it takes of a run.
 
   Args:
     report: of `match`.
-    programs: of the new run.
-    config: of it.
+    states: of the new run.
+    options: section `adapters` of its config.
     state: its initial one.
 
   Raises:
@@ -141,15 +142,15 @@ def apply(
   source, theirs = report.source, _flat(report.source.bundle.params)
   taken = {name: theirs[found] for name, found in report.taken.items()}
   taken = flax.traverse_util.unflatten_dict(taken, sep='/')
-  shardings = _flat(programs.placement.shardings('parameters'))
+  shardings = _flat(states.placement.shardings('parameters'))
   held = {
     name: jax.device_put(x, shardings[name])
-    for name, x in _flat(adapters.hold(taken, config.adapters)).items()
+    for name, x in _flat(adapters.hold(taken, options)).items()
   }
   params = adapters.completed(state.params, held)
-  state = programs.init_from(state, params)
+  state = states.init_from(state, params)
   if source.init.optimizer:
-    state = state.replace(opt_state=_optimizer_state(source, programs, report))
+    state = state.replace(opt_state=_optimizer_state(source, states, report))
   return state
 
 
@@ -253,7 +254,7 @@ def _changed(config, tokenizer, other_config, other_tokenizer):
   return [name for name in one if one[name].shape != other[name].shape]
 
 
-def _optimizer_state(source, programs, report):
+def _optimizer_state(source, states, report):
   """Returns the state of the source's optimizer, at the schedule's start."""
   flag = f'--init_optimizer: {source.init.run}'
   if report.new:
@@ -261,7 +262,7 @@ def _optimizer_state(source, programs, report):
       f'{flag} lacks parameters of this model ({next(iter(report.new))}), and '
       'with them the state of their optimizer: leave out the flag'
     )
-  like = programs.parts_like(('opt_state',))
+  like = {'opt_state': states.like().opt_state}
   theirs = source.bundle
   try:
     _, parts = bundle_lib.restore(

@@ -1,11 +1,11 @@
-"""The optimizer of a config: one of `training/optimizers`, after a clip.
+"""The optimizer of a run: one of `training/optimizers`, after a clip.
 
 With `optimizer.ema_decay`, the parameters are an average of its own
 (`training/averaging.py`).
 
 An optimizer is a file with its options, `Config`, and
 
-    make(config, rate, stacked) -> optax.GradientTransformation
+    make(options, rate, stacked) -> optax.GradientTransformation
 
 where `rate` is the learning rate by step and `stacked` names the parameters
 whose first axis counts layers: what depends on a whole matrix treats each of
@@ -18,18 +18,19 @@ regular expressions that must match a whole name; the first match counts.
 
 Where gradients are taken at other points than the parameters, the file also has
 
-    point(config, params, state) -> the parameters that they are taken at
+    point(options, params, state) -> the parameters that they are taken at
 
 and `params` are always those that evaluations, checkpoints and users see.
 
 Where updates need the Kronecker factors of kernels (`models/dense.py`), it has
 FACTORED = True, and instead
 
-    make(config, rate, stacked, factors) -> the same, with extra arguments
+    make(options, rate, stacked, factors) -> the same, with extra arguments
 
 where `factors` are shapes; its updates take a batch's factors as `factors`.
 """
 
+import dataclasses
 import types
 from collections.abc import Callable
 from collections.abc import Collection
@@ -41,39 +42,82 @@ import optax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import name_patterns
-from rnn_jax.models import adapters
 from rnn_jax.models import dense
-from rnn_jax.models import int8_weights
 from rnn_jax.training import averaging
+from rnn_jax.training import frozen as frozen_lib
 
 PyTree = Any
 DECAYED = 'kernel'  # matrices; not embeddings, biases, norms, taps
 
 
-def make(
+@dataclasses.dataclass(frozen=True, eq=False)
+class Optimizer:
+  """The optimizer of a model.
+
+  Attributes:
+    tx: the gradient transformation.
+    point: (params, state) -> where gradients are taken; None: at `params`.
+    frozen: a tree like the parameters, True for those that never change.
+    factors: shapes of the Factors that updates take; {}: they take none.
+  """
+
+  tx: optax.GradientTransformationExtraArgs
+  point: Callable[[PyTree, PyTree], PyTree] | None
+  frozen: PyTree
+  factors: PyTree
+
+
+def of_model(
   config: config_lib.Config,
+  rate: optax.Schedule,
+  init: Callable[[jax.Array], PyTree],
+  shapes: PyTree,
+  stacked: Collection[str],
+) -> Optimizer:
+  """Returns the optimizer of a model with these parameters.
+
+  Args:
+    config: of the run.
+    rate: the learning rate by step.
+    init: makes the model's parameters from a key.
+    shapes: of the run's parameters.
+    stacked: names of those whose first axis counts layers.
+
+  Raises:
+    InputError: a pattern names no parameter, or none is left to train.
+  """
+  options = config.optimizer
+  check_names(options, shapes)
+  frozen = frozen_lib.mask(options.frozen, config.adapters, shapes)
+  factors = factor_shapes(options, init, shapes)
+  tx = make(options, rate, stacked, factors, frozen)
+  return Optimizer(tx, gradient_point(options), frozen, factors)
+
+
+def make(
+  options: config_lib.Optimizer,
   rate: optax.Schedule,
   stacked: Collection[str] = frozenset(),
   factors: PyTree = None,
   frozen: PyTree = None,
 ) -> optax.GradientTransformationExtraArgs:
-  """Returns the gradient transformation of a config.
+  """Returns the gradient transformation of section `optimizer` of a config.
 
   Args:
-    config: the run's config.
+    options: the section.
     rate: the learning rate by step.
     stacked: names of the parameters whose first axis counts layers.
     factors: `factor_shapes` of the model.
-    frozen: `frozen_mask` of the parameters; None: all are trained.
+    frozen: True for the parameters that never change; None: all are trained.
   """
   extra = (factors,) if factors else ()
-  transform = _part(config).make(config, rate, stacked, *extra)
-  if config.optimizer.clip_norm:
-    clip = optax.clip_by_global_norm(config.optimizer.clip_norm)
+  transform = _part(options).make(options, rate, stacked, *extra)
+  if options.clip_norm:
+    clip = optax.clip_by_global_norm(options.clip_norm)
     transform = optax.chain(clip, transform)
-  if config.optimizer.ema_decay:
+  if options.ema_decay:
     transform = averaging.average(
-      optax.with_extra_args_support(transform), config.optimizer.ema_decay
+      optax.with_extra_args_support(transform), options.ema_decay
     )
   if any(jax.tree.leaves(frozen)):
     transform = optax.selective_transform(transform, freeze_mask=frozen)
@@ -81,49 +125,41 @@ def make(
 
 
 def gradient_point(
-  config: config_lib.Config,
+  options: config_lib.Optimizer,
 ) -> Callable[[PyTree, PyTree], PyTree] | None:
   """Returns (params, state) -> where gradients are taken.
 
   None: they are taken at the parameters.
   """
-  if config.optimizer.ema_decay:
+  if options.ema_decay:
     return lambda params, state: averaging.completed(
       averaging.find(state, averaging.State).z, params
     )
-  point = getattr(_part(config), 'point', None)
-  return point and (lambda params, state: point(config, params, state))
+  point = getattr(_part(options), 'point', None)
+  return point and (lambda params, state: point(options, params, state))
 
 
 def factor_shapes(
-  config: config_lib.Config, init: Callable[[jax.Array], PyTree], shapes: PyTree
+  options: config_lib.Optimizer,
+  init: Callable[[jax.Array], PyTree],
+  shapes: PyTree,
 ) -> PyTree:
   """Returns the shapes of the Factors that the optimizer takes, {} for none.
 
   Args:
-    config: the run's config.
+    options: section `optimizer` of a config.
     init: makes parameters from a key.
     shapes: of these parameters.
-
-  Raises:
-    InputError: the config has adapters.
   """
-  if not getattr(_part(config), 'FACTORED', False):
+  if not getattr(_part(options), 'FACTORED', False):
     return {}
-  if config.adapters.rank:
-    errors.refuse(
-      'optimizer.name',
-      config.optimizer.name,
-      "it has no factors for adapters: use another, such as 'adamw'",
-    )
-  patterns = config.optimizer.frozen
   trained = {
     kernel
     for kernel in dense.kernels(init)
-    if name_patterns.first_match(patterns, kernel) is None
+    if name_patterns.first_match(options.frozen, kernel) is None
   }
   return jax.eval_shape(
-    lambda: dense.blank(shapes, trained, config.optimizer.longest_side)
+    lambda: dense.blank(shapes, trained, options.longest_side)
   )
 
 
@@ -132,70 +168,15 @@ def parameter_name(path: jax.tree_util.KeyPath) -> str:
   return '/'.join(key.key for key in path)
 
 
-def frozen_mask(config: config_lib.Config, params: PyTree) -> PyTree:
-  """Returns a tree like `params`: True for those that never change."""
-  patterns, options = config.optimizer.frozen, config.adapters
-
-  def is_frozen(path, _):
-    name = parameter_name(path)
-    if options.rank:
-      return not adapters.is_trained(name, options)
-    return name_patterns.first_match(patterns, name) is not None
-
-  return jax.tree.map_with_path(is_frozen, params)
-
-
-def freezes(config: config_lib.Config) -> bool:
-  """Returns whether any parameter never changes, see `frozen_mask`."""
-  return bool(config.optimizer.frozen or config.adapters.rank)
-
-
-def describe_frozen(config: config_lib.Config, params: PyTree) -> str:
-  """Returns lines about the parameters that never change, '' without any."""
-  if config.adapters.rank:
-    return _describe_adapters(config.adapters, params)
-  patterns = config.optimizer.frozen
-  matched: dict[int, list[str]] = {n: [] for n in range(len(patterns))}
-  total = frozen = 0
-  for path, leaf in jax.tree.leaves_with_path(params):
-    name, total = parameter_name(path), total + leaf.size
-    if (n := name_patterns.first_match(patterns, name)) is not None:
-      matched[n].append(f'{name} ({leaf.size:,})')
-      frozen += leaf.size
-  if not patterns:
-    return ''
-  lines = [f'frozen: {frozen:,} of {total:,} parameters']
-  for n, names in matched.items():
-    listed = ', '.join(names) or 'only what an earlier pattern matches'
-    lines.append(f'  {patterns[n]!r}: {listed}')
-  return '\n'.join(lines)
-
-
-def _describe_adapters(options, params):
-  sizes = {
-    parameter_name(path): leaf.size
-    for path, leaf in jax.tree.leaves_with_path(
-      jax.eval_shape(int8_weights.unpack, params)
-    )
-  }
-  trained = {x: n for x, n in sizes.items() if adapters.is_trained(x, options)}
-  changed = sum(name.endswith('/a') for name in trained)
-  return (
-    f'adapters of rank {options.rank} for {changed} matrices: '
-    f'{sum(trained.values()):,} of {sum(sizes.values()):,} parameters are '
-    f'trained and saved; the frozen matrices are in {options.base}'
-  )
-
-
-def check_names(config: config_lib.Config, params: PyTree) -> None:
+def check_names(options: config_lib.Optimizer, params: PyTree) -> None:
   """Checks that patterns name parameters, and leave some to train.
 
   Raises:
     InputError: names the pattern and lists the parameters.
   """
-  options = config.optimizer
-  leaves = jax.tree.leaves_with_path(params)
-  names = [parameter_name(path) for path, _ in leaves]
+  names = [
+    parameter_name(path) for path, _ in jax.tree.leaves_with_path(params)
+  ]
   listed = '\n  '.join(names)
   given = {
     'multipliers': [pattern for pattern, _ in options.multipliers],
@@ -219,13 +200,12 @@ def check_names(config: config_lib.Config, params: PyTree) -> None:
     )
 
 
-def decayed(config: config_lib.Config) -> optax.GradientTransformation:
+def decayed(options: config_lib.Optimizer) -> optax.GradientTransformation:
   """Returns what adds to each direction its parameter times its weight decay.
 
   This is the one in `optimizer.weight_decays`; else `optimizer.weight_decay`
   for kernels and 0 for all other parameters.
   """
-  options = config.optimizer
   patterns = [pattern for pattern, _ in options.weight_decays]
 
   def decay(name):
@@ -244,10 +224,10 @@ def decayed(config: config_lib.Config) -> optax.GradientTransformation:
 
 
 def scaled(
-  config: config_lib.Config, rate: optax.Schedule
+  options: config_lib.Optimizer, rate: optax.Schedule
 ) -> optax.GradientTransformation:
   """Returns what multiplies directions by -rate and their multipliers."""
-  multipliers = config.optimizer.multipliers
+  multipliers = options.multipliers
   descend = optax.scale_by_learning_rate(rate)
   if not multipliers:
     return descend
@@ -280,6 +260,5 @@ def by_layer(
   )
 
 
-def _part(config: config_lib.Config) -> types.ModuleType:
-  name = config.optimizer.name
-  return config_lib.load('training/optimizers', name, 'optimizer.name')
+def _part(options: config_lib.Optimizer) -> types.ModuleType:
+  return config_lib.load('training/optimizers', options.name, 'optimizer.name')

@@ -22,7 +22,7 @@ from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import epochs
 from rnn_jax.training.memory import batch_size
-from rnn_jax.training.memory import least
+from rnn_jax.training.memory import lower_bound
 from rnn_jax.training.memory import remat
 
 Resolver = resolve_lib.Resolver
@@ -55,7 +55,7 @@ class Known:
   def corpus(self, config: config_lib.Config) -> pipeline.Corpus:
     """Returns the corpus, which is opened once the columns are known."""
     if self._corpus is None:
-      least.check(config)
+      lower_bound.check(config)
       data = self._data
       self._corpus = hosts.run_on_first_then_others(
         lambda: pipeline.Corpus.open(

@@ -2,10 +2,10 @@
 
 A schedule is a file with its options, `Config`, and
 
-    make(config) -> Schedule
+    make(options, peak, steps) -> Schedule
 
-whose step 0 is the first after the warm-up. The config that it gets is
-resolved: its `schedule.warmup_steps` fit in its `train.steps`.
+of section `schedule`, the highest rate and the run's steps. Its step 0 is the
+first after the warm-up, `options.warmup_steps`, which fit in `steps`.
 """
 
 import dataclasses
@@ -33,12 +33,12 @@ class Schedule:
 
 def make(config: config_lib.Config) -> Schedule:
   """Returns the Schedule of a config. Step 0 has a rate above 0."""
-  options = config.schedule
+  options, peak = config.schedule, config.optimizer.learning_rate
   part = config_lib.load('training/schedules', options.name, 'schedule.name')
-  schedule, warmup = part.make(config), options.warmup_steps
+  schedule = part.make(options, peak, config.train.steps)
+  warmup = options.warmup_steps
   if not warmup:
     return schedule
-  peak = config.optimizer.learning_rate
   rise = optax.linear_schedule(peak / warmup, peak, max(warmup - 1, 1))
   rate = optax.join_schedules([rise, schedule.rate], [warmup])
   if schedule.rescale is None:

@@ -44,8 +44,7 @@ class Progress:
     skipped_steps: the number of steps that were not finite.
     seconds: of training steps.
     finished: '' until training ends, then ALL_STEPS or why it ended early.
-    planned_steps: `train.steps` as of this step; 0: an earlier version saved
-      it.
+    planned_steps: `train.steps` as of this step.
     parts: seconds by part of the run, see runs/goodput.py.
   """
 

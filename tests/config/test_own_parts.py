@@ -13,6 +13,7 @@ from rnn_jax import errors
 from rnn_jax.config import parts
 from rnn_jax.runs import metrics
 from rnn_jax.system import target
+from rnn_jax.training import assembly
 from rnn_jax.training import loop
 from rnn_jax.training import resolve
 from tests.config import test_config
@@ -93,7 +94,7 @@ def test_wrong_logical_axes_name_cell_parameter_and_ranks(
   wrong = dict.fromkeys(module.LOGICAL_AXES, axes)
   monkeypatch.setattr(module, 'LOGICAL_AXES', wrong)
   with pytest.raises(errors.InputError) as caught:
-    loop.open_run(resolve.resolve(config_lib.parse(raw)), tmp_path)
+    assembly.make(resolve.resolve(config_lib.parse(raw)), tmp_path)
   refusal = str(caught.value)
   assert refusal.startswith(f'model.cell={cell!r}: stack/blocks/cell/'), refusal
   assert message in refusal

@@ -78,19 +78,19 @@ def test_an_unknown_choice_is_refused_with_the_choices(made, key, choices):
   assert message == f'{key}={value!r}: choose one of {choices}'
 
 
-@pytest.mark.parametrize(('made', 'key', 'least'), having('least'))
-def test_a_number_below_its_least_is_refused(made, key, least):
+@pytest.mark.parametrize(('made', 'key', 'minimum'), having('minimum'))
+def test_a_number_below_its_minimum_is_refused(made, key, minimum):
   kind = type(LIMITED[made, key][0])
-  message = refusal(made, key, kind(least - 1))
-  assert re.fullmatch(rf'{key}=-?[\d.]+: give {least} or more', message)
+  message = refusal(made, key, kind(minimum - 1))
+  assert re.fullmatch(rf'{key}=-?[\d.]+: give {minimum} or more', message)
 
 
-@pytest.mark.parametrize(('made', 'key', 'most'), having('most'))
-def test_a_number_above_its_most_is_refused(made, key, most):
+@pytest.mark.parametrize(('made', 'key', 'maximum'), having('maximum'))
+def test_a_number_above_its_maximum_is_refused(made, key, maximum):
   kind = type(LIMITED[made, key][0])
-  for value in map(kind, (most + 1, 2**64)):
+  for value in map(kind, (maximum + 1, 2**64)):
     message = refusal(made, key, value)
-    assert message == f'{key}={value}: give {most} or less'
+    assert message == f'{key}={value}: give {maximum} or less'
 
 
 @pytest.mark.parametrize(('made', 'key', 'below'), having('below'))
@@ -110,7 +110,7 @@ def test_a_number_that_is_not_above_its_limit_is_refused(made, key, above):
     assert message == f'{key}={value}: give a number above 0 as float32'
 
 
-def test_every_seed_has_a_least_and_a_most():
+def test_every_seed_has_a_minimum_and_a_maximum():
   seeds = {
     key: limits
     for (_, key), (_, limits) in LIMITED.items()
@@ -119,4 +119,4 @@ def test_every_seed_has_a_least_and_a_most():
   generated = ('synthetic', 'mqar', 'word_problem', 'listops')
   assert {*seeds} == {'train.seed', *(f'data.{x}.seed' for x in generated)}
   for limits in seeds.values():
-    assert limits['least'] == 0 and limits['most'] == 2**32 - 1
+    assert limits['minimum'] == 0 and limits['maximum'] == 2**32 - 1

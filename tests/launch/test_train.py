@@ -61,7 +61,7 @@ def read_params(raw, workdir):
   config = config_lib.parse(raw)
   corpus = pipeline.Corpus.open(config, workdir)
   programs = programs_lib.from_config(config, corpus.tokenizer)
-  like = programs.parts_like(('params',))
+  like = {'params': programs.states.like().params}
   step, fields = bundle.restore(workdir, config, like, 'latest')
   return step, jax.device_get(fields['params'])
 

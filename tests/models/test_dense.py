@@ -66,7 +66,7 @@ def train(settings, count=1):
   made = programs_lib.from_config(
     settings, tokenizer.Bytes(), jax.devices()[:count]
   )
-  state = made.init(0, ROWS)
+  state = made.states.init(0, ROWS)
   params = jax.device_get(state.params)
   placed = mesh_lib.put(batch(), made.batch_sharding)
   state, _ = made.train_step(state, placed)

@@ -82,7 +82,7 @@ def saved_params(raw, workdir):
   parsed = config_lib.parse(raw)
   corpus = pipeline.Corpus.open(parsed, workdir)
   made = programs_lib.from_config(parsed, corpus.tokenizer)
-  like = made.parts_like(('params',))
+  like = {'params': made.states.like().params}
   step, fields = bundle.restore(workdir, parsed, like, 'latest')
   assert step == STEPS
   return jax.tree.leaves(jax.device_get(fields['params']))

@@ -12,7 +12,6 @@ from rnn_jax.planning import plan as plan_lib
 from rnn_jax.planning import predict
 from rnn_jax.planning import program
 from rnn_jax.planning import search
-from rnn_jax.training import train_state
 from tests.support import tiny
 
 ROWS = 32
@@ -34,7 +33,7 @@ def read(sizes):
   """A compiled mesh, what its buffers take, and its gradients' bytes."""
   made = program.workload(program.with_mesh(config(), sizes))
   result, _ = program.compiled(made, ROWS)
-  state = made.programs.parts_like(vars(train_state.TrainState(None)))
+  state = made.programs.states.like().entries()
   state = jax.tree.map(
     lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding), state
   )

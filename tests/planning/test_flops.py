@@ -136,7 +136,7 @@ def test_a_wide_model_has_six_for_each_weight_and_token():
     mesh_lib.make(devices=jax.devices()[:1]),
   )
   counts = sum(flops.count(made.trace_train(2, 64).jaxpr).values())
-  like = made.parameters_like()
+  like = made.states.like().params
   weights = sum(x.size for x in jax.tree.leaves(like))
   embedding = weights_of(like, 'embedding')
   # 0.2 % over it is measured: the recurrence, which has no weights.

@@ -42,7 +42,7 @@ def test_the_vocabulary_is_that_of_the_tokenizer_s_kind(
   workload = make(**changes)
   assert workload.tokenizer.size == size
   assert workload.tokenizer.lossless == lossless
-  params = workload.programs.parameters_like()
+  params = workload.programs.states.like().params
   assert params['embedding']['embedding'].shape[0] == size
 
 

@@ -259,7 +259,7 @@ def test_a_server_reads_the_changes_only(base, whole, tmp_path):
   ('changes', 'message'),
   (
     ({}, 'adapters.rank=2: adapters change .* --init_from'),
-    ({'optimizer.name': 'kfac'}, "optimizer.name='kfac': it has no factors"),
+    ({'optimizer.name': 'kfac'}, "not available with optimizer.name='kfac'"),
     ({'adapters.rank': 0}, r'adapters.alpha=8.0: it has no effect'),
     ({'adapters.targets': ('(',)}, r"adapters.targets='\(': not a regular"),
     ({'adapters.base': 'int4'}, r"adapters.base='int4': choose one of"),

@@ -59,7 +59,7 @@ def test_gradients_are_taken_elsewhere_and_evaluations_at_the_average(
   changes, share = CASES[case]
   programs, state = test_step.make(CHANGES + changes)
   monkeypatch.setattr(type(programs.task), 'init_from_data', shifted)
-  state = programs.init_from_data(state, None)
+  state = programs.states.init_from_data(state, None)
   before = jax.tree.map(np.array, jax.device_get(state.params))
   for n in range(3):
     state, _ = programs.train_step(state, test_step.draw(n))

@@ -40,7 +40,7 @@ def test_every_token_counts_once_whatever_the_batch(batch_size, tmp_path):
     config = config_lib.parse(raw)
     corpus = pipeline.Corpus.open(config, tmp_path / 'run')
     programs = programs_lib.from_config(config, corpus.tokenizer)
-    params = programs.init(0, raw.data.batch_size).params
+    params = programs.states.init(0, raw.data.batch_size).params
     values = evaluate.evaluate(programs, params, corpus, config, 'validation')
     documents = corpus.documents['validation']
     # Each document's end is predicted too.

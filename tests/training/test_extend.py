@@ -137,21 +137,19 @@ def test_a_rate_that_evaluations_have_lowered_is_shown_so():
 
 
 @pytest.mark.parametrize(
-  ('saved', 'step', 'before', 'finished', 'since'),
+  ('saved', 'before', 'finished', 'since'),
   (
-    ({'finished': 'all steps', 'planned_steps': 1000}, 1000, 1000, '', 3),
-    ({'finished': 'no better', 'planned_steps': 1000}, 400, 1000, '', 0),
-    ({'planned_steps': 1000}, 400, 1000, '', 3),
-    ({'finished': 'no better', 'planned_steps': 2000}, 400, 0, 'no better', 3),
-    ({'finished': 'all steps'}, 1000, 1000, '', 3),  # saved by 0.2.0
-    ({'finished': 'no better'}, 400, 0, 'no better', 3),
+    ({'finished': 'all steps', 'planned_steps': 1000}, 1000, '', 3),
+    ({'finished': 'no better', 'planned_steps': 1000}, 1000, '', 0),
+    ({'planned_steps': 1000}, 1000, '', 3),
+    ({'finished': 'no better', 'planned_steps': 2000}, 0, 'no better', 3),
   ),
 )
 def test_what_had_ended_goes_on_and_has_its_patience(
-  saved, step, before, finished, since
+  saved, before, finished, since
 ):
   progress = trainer_lib.Progress(evaluations_since_best=3, **saved)
-  assert extend.extend(make(), progress, step) == before
+  assert extend.extend(2000, progress) == before
   assert progress.finished == finished
   assert progress.evaluations_since_best == since
   assert progress.planned_steps == 2000

@@ -6,6 +6,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.training import frozen as frozen_lib
 from rnn_jax.training import optimizer
 
 
@@ -26,7 +27,7 @@ def test_updates_are_proportional_to_the_rate(name):
   scaled = []
   for rate in (1.0, 0.25):
     settings = config(name=name, weight_decay=0.5)
-    transform = optimizer.make(settings, lambda step, rate=rate: rate)
+    transform = optimizer.make(settings.optimizer, lambda step, rate=rate: rate)
     update = jax.jit(transform.update)
     updates, _ = update(gradient, jax.jit(transform.init)(params), params)
     scaled.append(np.float64(updates['kernel']) / rate)
@@ -35,7 +36,7 @@ def test_updates_are_proportional_to_the_rate(name):
 
 def test_gradients_are_clipped_by_their_global_norm():
   settings = config(clip_norm=1.0)
-  transform = optimizer.make(settings, lambda step: 1.0)
+  transform = optimizer.make(settings.optimizer, lambda step: 1.0)
   params = {'a': np.zeros(2, np.float32), 'b': np.zeros(2, np.float32)}
   gradient = {'a': np.float32([30, 0]), 'b': np.float32([0, 40])}
   _, state = jax.jit(transform.update)(
@@ -69,7 +70,7 @@ def draw(seed):
 def moves(params, **changes):
   """What two steps of plain SGD with a rate of 1 add to the parameters."""
   settings = config(name='sgd', b1=0.0, clip_norm=0.0, **changes)
-  transform = optimizer.make(settings, lambda step: 1.0)
+  transform = optimizer.make(settings.optimizer, lambda step: 1.0)
   state, new = jax.jit(transform.init)(params), params
   update = jax.jit(transform.update)
   for n in range(2):
@@ -95,7 +96,7 @@ def test_kernels_decay_and_what_patterns_name():
     settings = config(
       name='sgd', b1=0.0, weight_decay=0.5, weight_decays=patterns
     )
-    transform = optimizer.make(settings, lambda step: 1.0)
+    transform = optimizer.make(settings.optimizer, lambda step: 1.0)
     updates, _ = jax.jit(transform.update)(
       zeros, transform.init(params), params
     )
@@ -128,7 +129,7 @@ def test_a_multiplier_is_another_rate(name):
   changes = {'multipliers': (('embedding/.*', 0.5),)}
   for rate, more in ((1e-2, changes), (5e-3, {})):
     settings = constant(name, **more)
-    transform = optimizer.make(settings, lambda step, rate=rate: rate)
+    transform = optimizer.make(settings.optimizer, lambda step, rate=rate: rate)
     state, new = jax.jit(transform.init)(params), params
     update = jax.jit(transform.update)
     for n in range(3):
@@ -149,8 +150,10 @@ def constant(name, **changes):
 def test_frozen_parameters_have_no_state_and_no_part_in_the_clip():
   settings = config(frozen=('blocks/.*', '.*/scale'))
   params = draw(0)
-  frozen = optimizer.frozen_mask(settings, params)
-  transform = optimizer.make(settings, lambda step: 1.0, frozen=frozen)
+  frozen = frozen_lib.mask(settings.optimizer.frozen, settings.adapters, params)
+  transform = optimizer.make(
+    settings.optimizer, lambda step: 1.0, frozen=frozen
+  )
   state = transform.init(params)
   sizes = {x.shape for x in jax.tree.leaves(state)}
   assert sizes == {(), (5, 3)}
@@ -181,7 +184,7 @@ def test_a_pattern_without_a_parameter_is_refused_with_their_names(
   key, value, message
 ):
   with pytest.raises(errors.InputError) as caught:
-    optimizer.check_names(config(**{key: value}), draw(0))
+    optimizer.check_names(config(**{key: value}).optimizer, draw(0))
   whole = str(caught.value)
   assert message in whole
   assert 'blocks/cell/taps' in whole and 'norm/scale' in whole

@@ -37,7 +37,7 @@ _kept = functools.cache(fresh)
 def make(changes=()):
   """Returns (programs, a new state); equal changes share their programs."""
   programs = _kept(tuple(changes))
-  return programs, programs.init(0, 8)
+  return programs, programs.states.init(0, 8)
 
 
 def draw(seed, rows=8, length=12):
@@ -181,7 +181,7 @@ def test_a_carried_state_reaches_the_next_batch():
 def test_training_begins_with_the_parameters_that_it_is_given():
   programs, state = make()
   given = jax.tree.map(lambda x: x + 1.0, jax.device_get(state.params))
-  state = programs.init_from(state, jax.device_put(given))
+  state = programs.states.init_from(state, jax.device_put(given))
   state, _ = programs.train_step(state, draw(0))
   assert largest_difference(jax.device_get(state.params), given) < 0.1
 
@@ -205,20 +205,20 @@ def test_a_non_finite_step_changes_nothing_and_is_counted():
 def test_an_evaluation_lowers_the_rate_of_the_same_program():
   changes = ('schedule.name', 'plateau'), ('schedule.patience', 3)
   programs = fresh((*changes, ('optimizer.weight_decay', 5.0)))
-  state = programs.init(0, 8)
+  state = programs.states.init(0, 8)
   rates, moves = [], []
   for evaluations in (0, 2, 3, 6, 6, 6, 6):
-    state = programs.rescale(state, evaluations)
+    state = programs.states.rescale(state, evaluations)
     state, values = programs.train_step(state, draw(0))
     rates.append(float(values['learning_rate']))
   np.testing.assert_allclose(
     rates, [5e-4, 1e-3, 1e-3, 5e-4, 2.5e-4, 1.25e-4, 1e-4], rtol=1e-6
   )
   for evaluations in (0, 3):
-    state = programs.init(0, 8)
+    state = programs.states.init(0, 8)
     before = jax.tree.map(np.array, jax.device_get(state.params))
     state = state.replace(step=state.step + 3)  # after the warm-up
-    state = programs.rescale(state, evaluations)
+    state = programs.states.rescale(state, evaluations)
     params = programs.train_step(state, draw(0))[0].params
     moves.append(jax.tree.map(np.subtract, params, before))
   halved = jax.tree.map(lambda x: 0.5 * x, moves[0])
@@ -230,7 +230,7 @@ def test_an_evaluation_lowers_the_rate_of_the_same_program():
 
 def test_steps_compiled_ahead_are_those_that_run():
   programs = fresh([('model.layers', 1)])
-  state, carry = programs.init(0, 8), programs.init_carry(8)
+  state, carry = programs.states.init(0, 8), programs.states.init_carry(8)
   lengths = 8, 12
   for length in lengths:
     programs.compile_train(8, length)
@@ -271,7 +271,7 @@ def test_dropout_differs_at_each_step_and_repeats_with_the_seed():
     state, values = programs.train_step(state, draw(0))
     losses.append(float(values['sums']['loss']))
   assert losses[0] != losses[1]
-  again = programs.init(0, 8)
+  again = programs.states.init(0, 8)
   values = programs.train_step(again, draw(0))[1]
   assert float(values['sums']['loss']) == losses[0]
 

@@ -37,14 +37,14 @@ class Cut:
     self.codes = []
     monkeypatch.setattr(signal_thread, 'GRACE', 0.0)
     monkeypatch.setattr(signal_thread, 'end_now', self._end)
-    restore = loop.restore
+    restore = loop.restore_lib.restore
 
     def restore_and_keep(trainer, source):
       self.trainer = trainer
       restore(trainer, source)
       self.set_trap(trainer)
 
-    monkeypatch.setattr(loop, 'restore', restore_and_keep)
+    monkeypatch.setattr(loop.restore_lib, 'restore', restore_and_keep)
 
   def hang(self):
     os.kill(os.getpid(), signal.SIGTERM)

@@ -69,7 +69,7 @@ def unit(x: jax.Array, epsilon: float = EPSILON) -> jax.Array:
 class Config(matrix.Config):
   """Options that these cells share, section `cell` of the config."""
 
-  convolution: int = config_lib.option(4, least=0)  # taps; 0: none
+  convolution: int = config_lib.option(4, minimum=0)  # taps; 0: none
   max_beta: float = 1.0  # m; 2: negative eigenvalues too
 
   multiplying: ClassVar[tuple[str, ...]] = delta.MULTIPLYING

@@ -83,9 +83,9 @@ def split(x: jax.Array, widths: dict[str, int]) -> dict[str, jax.Array]:
 class Config(base.Config):
   """Options that these cells share, section `cell` of the config."""
 
-  heads: int = config_lib.option(4, least=1)
-  key_width: int = config_lib.option(16, least=1)
-  value_width: int = config_lib.option(48, least=1)
+  heads: int = config_lib.option(4, minimum=1)
+  key_width: int = config_lib.option(16, minimum=1)
+  value_width: int = config_lib.option(48, minimum=1)
   # On the normed outputs of the recurrence.
   dropout: float = config_lib.option(0.0, below=1)
   norm_scale: bool = False  # of these outputs

@@ -32,7 +32,7 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options that these cells share, section `cell` of the config."""
 
-  state_width: int = config_lib.option(0, least=0)  # S; 0: model.width
+  state_width: int = config_lib.option(0, minimum=0)  # S; 0: model.width
   dropout: float = config_lib.option(0.0, below=1)  # on the output h
 
   impls: ClassVar[tuple[str, ...]] = ('auto', 'scan')

@@ -39,7 +39,7 @@ class Multiples(config_lib.Data):
   """Options of layouts whose batches are as long as their longest row."""
 
   # Lengths are rounded up to a multiple of this.
-  length_multiple: int = config_lib.option(8, least=1)
+  length_multiple: int = config_lib.option(8, minimum=1)
 
   shapes_vary: ClassVar[bool] = True
 

@@ -36,10 +36,12 @@ TRIES = 10_000  # texts of other lengths in turn
 class Options(synthetic.Generated):
   """The content of a document, and the number of documents."""
 
-  depth: int = config_lib.option(6, least=1, most=20)  # of operations
-  arguments: int = config_lib.option(5, least=2, most=10)  # at most, at least 2
-  shortest: int = config_lib.option(20, least=4)  # characters
-  longest: int = config_lib.option(120, least=6)
+  depth: int = config_lib.option(6, minimum=1, maximum=20)  # of operations
+  arguments: int = config_lib.option(
+    5, minimum=2, maximum=10
+  )  # at most, at least 2
+  shortest: int = config_lib.option(20, minimum=4)  # characters
+  longest: int = config_lib.option(120, minimum=6)
 
 
 @dataclasses.dataclass(frozen=True)

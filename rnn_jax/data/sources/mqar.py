@@ -27,9 +27,9 @@ FIRST = 0x4E00  # of the symbols, all of three bytes
 class Options(synthetic.Generated):
   """The content of a document, and the number of documents."""
 
-  length: int = config_lib.option(64, least=4)  # symbols of a text
-  pairs: int = config_lib.option(4, least=1)
-  vocabulary: int = config_lib.option(8192, least=4, most=16384)
+  length: int = config_lib.option(64, minimum=4)  # symbols of a text
+  pairs: int = config_lib.option(4, minimum=1)
+  vocabulary: int = config_lib.option(8192, minimum=4, maximum=16384)
   power: float = config_lib.option(0.01, above=0)
   filler: str = config_lib.option('random', choices=('random', 'one'))
 

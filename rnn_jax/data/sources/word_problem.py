@@ -43,8 +43,10 @@ class Options(synthetic.Generated):
   alphabet: str = config_lib.option(
     'generators', choices=('generators', 'elements')
   )
-  length: int = config_lib.option(64, least=1)  # letters of a text
-  test_length: int = config_lib.option(256, least=1)  # of one of the test split
+  length: int = config_lib.option(64, minimum=1)  # letters of a text
+  test_length: int = config_lib.option(
+    256, minimum=1
+  )  # of one of the test split
 
 
 @dataclasses.dataclass(frozen=True)

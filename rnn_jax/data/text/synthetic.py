@@ -27,8 +27,10 @@ LETTERS = string.ascii_lowercase
 class Generated:
   """How many documents there are."""
 
-  examples: int = config_lib.option(20_000, least=1)  # documents, in all splits
-  seed: int = config_lib.option(0, least=0, most=config_lib.MAX_SEED)
+  examples: int = config_lib.option(
+    20_000, minimum=1
+  )  # documents, in all splits
+  seed: int = config_lib.option(0, minimum=0, maximum=config_lib.MAX_SEED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +38,11 @@ class Options(Generated):
   """The content of a document, and the number of documents."""
 
   # Pairs of a key and a value; for copying: letters.
-  pairs: int = config_lib.option(4, least=1)
+  pairs: int = config_lib.option(4, minimum=1)
   # Characters between them and the first question.
-  distance: int = config_lib.option(16, least=0)
+  distance: int = config_lib.option(16, minimum=0)
   # Letters that they are drawn from.
-  symbols: int = config_lib.option(8, least=1, most=26)
+  symbols: int = config_lib.option(8, minimum=1, maximum=26)
 
 
 @dataclasses.dataclass(frozen=True)

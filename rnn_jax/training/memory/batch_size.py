@@ -113,7 +113,7 @@ class Search:
 
 def state_bytes(programs: programs_lib.Programs, rows: int) -> tuple[int, int]:
   """Returns the bytes of (all parameters, the optimizer's state)."""
-  state = jax.eval_shape(lambda: programs.init(0, rows))
+  state = jax.eval_shape(lambda: programs.states.init(0, rows))
   return tree_bytes(state.params), tree_bytes(state.opt_state)
 
 

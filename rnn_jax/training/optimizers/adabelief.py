@@ -16,7 +16,6 @@ from collections.abc import Collection
 
 import optax
 
-from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
@@ -27,14 +26,13 @@ class Config(base.Adam):
 
 
 def make(
-  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+  options: Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """Returns the gradient transformation of a config; `rate` is by step."""
+  """Returns the gradient transformation; `rate` is by step."""
   del stacked
-  options = config.optimizer
   eps = options.eps
   return optax.chain(
     optax.scale_by_belief(options.b1, options.b2, eps, eps_root=eps**2),
-    optimizer.decayed(config),
-    optimizer.scaled(config, rate),
+    optimizer.decayed(options),
+    optimizer.scaled(options, rate),
   )

@@ -31,13 +31,13 @@ class Config(config_lib.Optimizer):
 
 
 def make(
-  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+  options: Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """Returns the gradient transformation of a config; `rate` is by step."""
+  """Returns the gradient transformation; `rate` is by step."""
   return optax.chain(
     optax.scale_by_factored_rms(),
     optimizer.by_layer(optax.clip_by_block_rms(1.0), stacked),
     optimizer.by_layer(optax.scale_by_param_block_rms(), stacked),
-    optimizer.decayed(config),
-    optimizer.scaled(config, rate),
+    optimizer.decayed(options),
+    optimizer.scaled(options, rate),
   )

@@ -51,14 +51,15 @@ class Config(base.Adam):
   """Options of the optimizer, section `optimizer` of the config."""
 
   # Of longer axes only the diagonal is kept.
-  longest_side: int = config_lib.option(1024, least=1)
-  roots_every: int = config_lib.option(10, least=1)  # steps between inverses
+  longest_side: int = config_lib.option(1024, minimum=1)
+  roots_every: int = config_lib.option(10, minimum=1)  # steps between inverses
   # Relative to the mean curvature of a layer; float32 loses smaller numbers.
-  damping: float = config_lib.option(1e-2, least=1e-5)
+  damping: float = config_lib.option(1e-2, minimum=1e-5)
 
   whole_matrices: ClassVar[bool] = True  # for their inverses
-  # Its factors, more numbers than the gradients, are summed without.
-  excludes: ClassVar[tuple[str, ...]] = ('mesh.compression',)
+  # Its factors, more numbers than the gradients, are summed without; adapters
+  # have none.
+  excludes: ClassVar[tuple[str, ...]] = ('mesh.compression', 'adapters.rank')
 
   def check(self, config: config_lib.Config) -> None:
     """Checks that the factors are of whole kernels, and summed exactly.
@@ -89,22 +90,22 @@ class State(NamedTuple):
 
 
 def make(
-  config: config_lib.Config,
+  options: Config,
   rate: optax.Schedule,
   stacked: Collection[str],
   factors: PyTree = None,
 ) -> optax.GradientTransformation:
-  """The gradient transformation of a Config; `rate` by step.
+  """Returns the gradient transformation.
 
   Args:
-    config: the run's config.
+    options: section `optimizer` of the config.
     rate: the learning rate by step.
     stacked: unused.
     factors: shapes of the batch's Factors (`models/dense.py`), which updates
       take as an argument of this name. Kernels without them are Adam's.
   """
   del stacked  # a Dense kernel with a third axis is stacked
-  options, like = config.optimizer, factors or {}
+  like = factors or {}
   kinds = {
     'kernels': scale_by_kfac(options, like),
     'others': optax.scale_by_adam(options.b1, options.b2, options.eps),
@@ -116,8 +117,8 @@ def make(
 
   return optax.chain(
     optax.partition(kinds, lambda tree: jax.tree.map_with_path(kind, tree)),
-    optimizer.decayed(config),
-    optimizer.scaled(config, rate),
+    optimizer.decayed(options),
+    optimizer.scaled(options, rate),
   )
 
 

@@ -16,7 +16,6 @@ from collections.abc import Collection
 
 import optax
 
-from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
@@ -27,13 +26,12 @@ class Config(base.Adam):
 
 
 def make(
-  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+  options: Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """Returns the gradient transformation of a config; `rate` is by step."""
-  options = config.optimizer
+  """Returns the gradient transformation; `rate` is by step."""
   return optax.chain(
     optax.scale_by_adam(options.b1, options.b2, options.eps),
-    optimizer.decayed(config),
+    optimizer.decayed(options),
     optimizer.by_layer(optax.scale_by_trust_ratio(), stacked),
-    optimizer.scaled(config, rate),
+    optimizer.scaled(options, rate),
   )

@@ -26,18 +26,17 @@ class Config(base.Momentum):
 
   nesterov: bool = False  # the momentum looks ahead
   # The norm of a step, relative to the parameter's.
-  trust: float = config_lib.option(1e-3, least=0)
+  trust: float = config_lib.option(1e-3, minimum=0)
 
 
 def make(
-  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+  options: Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """Returns the gradient transformation of a config; `rate` is by step."""
-  options = config.optimizer
+  """Returns the gradient transformation; `rate` is by step."""
   ratio = optax.scale_by_trust_ratio(trust_coefficient=options.trust)
   return optax.chain(
-    optimizer.decayed(config),
+    optimizer.decayed(options),
     optimizer.by_layer(ratio, stacked),
-    optimizer.scaled(config, rate),
+    optimizer.scaled(options, rate),
     optax.trace(options.b1, options.nesterov),
   )

@@ -27,7 +27,6 @@ from collections.abc import Collection
 import jax
 import optax
 
-from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
@@ -43,10 +42,9 @@ class Config(base.Adam):
 
 
 def make(
-  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+  options: Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """Returns the gradient transformation of a config; `rate` is by step."""
-  options = config.optimizer
+  """Returns the gradient transformation; `rate` is by step."""
 
   def dimensions(params):
     return jax.tree.map(lambda x: MATRIX, params)
@@ -63,8 +61,8 @@ def make(
   others = optax.scale_by_adam(options.b1, options.b2, options.eps)
   return optax.chain(
     optax.partition({'matrices': matrices, 'others': others}, _kinds(stacked)),
-    optimizer.decayed(config),
-    optimizer.scaled(config, rate),
+    optimizer.decayed(options),
+    optimizer.scaled(options, rate),
   )
 
 

@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
@@ -34,15 +33,14 @@ class Config(base.Adam):
 
 
 def make(
-  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+  options: Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """Returns the gradient transformation of a config; `rate` is by step."""
+  """Returns the gradient transformation; `rate` is by step."""
   del stacked
-  options = config.optimizer
   return optax.chain(
     scale_by_radam(options.b1, options.b2, options.eps),
-    optimizer.decayed(config),
-    optimizer.scaled(config, rate),
+    optimizer.decayed(options),
+    optimizer.scaled(options, rate),
   )
 
 

@@ -58,16 +58,15 @@ class Config(base.Adam):
 
 
 def make(
-  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+  options: Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """Returns the gradient transformation of a config; `rate` is by step."""
+  """Returns the gradient transformation; `rate` is by step."""
   del stacked
-  options = config.optimizer
   adam = optax.scale_by_rms(
     options.b2, options.eps, eps_in_sqrt=False, bias_correction=True
   )
   base = optax.chain(
-    adam, optimizer.decayed(config), optimizer.scaled(config, rate)
+    adam, optimizer.decayed(options), optimizer.scaled(options, rate)
   )
   # Optax counts steps from 1 where it computes weights.
   free = optax.contrib.schedule_free(
@@ -84,19 +83,17 @@ def make(
   return optax.GradientTransformation(free.init, update)
 
 
-def point(
-  config: config_lib.Config, params: PyTree, state: optax.OptState
-) -> PyTree:
+def point(options: Config, params: PyTree, state: optax.OptState) -> PyTree:
   """Returns y, where gradients are taken; frozen parameters are unchanged.
 
   Args:
-    config: the run's config.
+    options: section `optimizer` of the config.
     params: x.
     state: of the optimizer that `training.optimizer.make` returns.
   """
   free = averaging.find(state, optax.contrib.ScheduleFreeState)
   free = free._replace(z=averaging.completed(free.z, params))
-  return _between(config.optimizer.b1, params, free)
+  return _between(options.b1, params, free)
 
 
 def _between(b1, params, state):

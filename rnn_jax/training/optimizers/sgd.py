@@ -16,7 +16,6 @@ from collections.abc import Collection
 
 import optax
 
-from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
@@ -29,14 +28,13 @@ class Config(base.Momentum):
 
 
 def make(
-  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+  options: Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """Returns the gradient transformation of a config; `rate` is by step."""
+  """Returns the gradient transformation; `rate` is by step."""
   del stacked
-  options = config.optimizer
   momentum = optax.trace(options.b1, options.nesterov)
   return optax.chain(
     momentum if options.b1 else optax.identity(),
-    optimizer.decayed(config),
-    optimizer.scaled(config, rate),
+    optimizer.decayed(options),
+    optimizer.scaled(options, rate),
   )

@@ -47,10 +47,10 @@ class Config(base.Adam):
   """Options of the optimizer, section `optimizer` of the config."""
 
   # Of longer axes only the diagonal is kept.
-  longest_side: int = config_lib.option(1024, least=1)
-  roots_every: int = config_lib.option(10, least=1)  # steps between roots
+  longest_side: int = config_lib.option(1024, minimum=1)
+  roots_every: int = config_lib.option(10, minimum=1)  # steps between roots
   # Of H_i, per step; 1: sums of all gradients.
-  sum_decay: float = config_lib.option(1.0, above=0, most=1)
+  sum_decay: float = config_lib.option(1.0, above=0, maximum=1)
   # Whose step norms are used.
   grafting: str = config_lib.option('adam', choices=('adam', 'none'))
 
@@ -70,10 +70,9 @@ class State(NamedTuple):
 
 
 def make(
-  config: config_lib.Config, rate: optax.Schedule, stacked: Collection[str]
+  options: Config, rate: optax.Schedule, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-  """Returns the gradient transformation of a config; `rate` is by step."""
-  options = config.optimizer
+  """Returns the gradient transformation; `rate` is by step."""
   directions = scale_by_shampoo(options, stacked)
   if options.grafting == 'adam':
     sizes = optax.scale_by_rms(
@@ -84,8 +83,8 @@ def make(
   return optax.chain(
     directions,
     momentum,
-    optimizer.decayed(config),
-    optimizer.scaled(config, rate),
+    optimizer.decayed(options),
+    optimizer.scaled(options, rate),
   )
 
 

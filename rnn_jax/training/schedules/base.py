@@ -11,7 +11,7 @@ class Final(config_lib.Schedule):
   """Options of schedules with a final rate."""
 
   # At the last step.
-  final_learning_rate: float = config_lib.option(1e-4, least=0)
+  final_learning_rate: float = config_lib.option(1e-4, minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Falling(Final):
 class Cycle(config_lib.Schedule):
   """Options of schedules that include a rise."""
 
-  warmup_steps: int = config_lib.option(0, least=0)
+  warmup_steps: int = config_lib.option(0, minimum=0)
   # Up and down; 0: the schedule's default.
-  cycle_steps: int = config_lib.option(0, least=0)
+  cycle_steps: int = config_lib.option(0, minimum=0)
   # At the start of cycles.
-  low_learning_rate: float = config_lib.option(1e-4, least=0)
+  low_learning_rate: float = config_lib.option(1e-4, minimum=0)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the rates and the length of a cycle.

@@ -16,7 +16,7 @@ class Config(config_lib.Schedule):
   constant: ClassVar[bool] = True
 
 
-def make(config: config_lib.Config) -> schedule.Schedule:
-  """Returns the Schedule of a config, without its warm-up."""
-  peak = config.optimizer.learning_rate
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule after its warm-up."""
+  del options, steps
   return schedule.Schedule(optax.constant_schedule(peak))

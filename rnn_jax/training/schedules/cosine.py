@@ -10,7 +10,6 @@ import dataclasses
 
 import optax
 
-from rnn_jax import config as config_lib
 from rnn_jax.training import schedule
 from rnn_jax.training.schedules import base
 
@@ -20,12 +19,11 @@ class Config(base.Falling):
   """Options of the schedule, section `schedule` of the config."""
 
 
-def make(config: config_lib.Config) -> schedule.Schedule:
-  """Returns the Schedule of a config, without its warm-up."""
-  peak, options = config.optimizer.learning_rate, config.schedule
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule after its warm-up."""
   rate = optax.cosine_decay_schedule(
     peak,
-    max(config.train.steps - options.warmup_steps, 1),
+    max(steps - options.warmup_steps, 1),
     options.final_learning_rate / peak if peak else 0.0,
   )
   return schedule.Schedule(rate)

@@ -23,7 +23,7 @@ class Config(base.Falling):
   """Options of the schedule, section `schedule` of the config."""
 
   # From peak to peak; 0: a fifth of train.steps.
-  cycle_steps: int = config_lib.option(0, least=0)
+  cycle_steps: int = config_lib.option(0, minimum=0)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the final rate and the length of a cycle.
@@ -40,10 +40,9 @@ class Config(base.Falling):
       )
 
 
-def make(config: config_lib.Config) -> schedule.Schedule:
-  """Returns the Schedule of a config, without its warm-up."""
-  peak, options = config.optimizer.learning_rate, config.schedule
-  cycle = options.cycle_steps or max(config.train.steps // 5, 2)
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule after its warm-up."""
+  cycle = options.cycle_steps or max(steps // 5, 2)
   fall = optax.cosine_decay_schedule(
     peak, cycle, options.final_learning_rate / peak if peak else 0.0
   )

@@ -10,7 +10,6 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from rnn_jax import config as config_lib
 from rnn_jax.training import schedule
 from rnn_jax.training.schedules import base
 
@@ -20,11 +19,10 @@ class Config(base.Cycle):
   """Options of the schedule, section `schedule` of the config."""
 
 
-def make(config: config_lib.Config) -> schedule.Schedule:
-  """Returns the Schedule of a config, which has no warm-up."""
-  peak, options = config.optimizer.learning_rate, config.schedule
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule, which has no warm-up."""
   low = options.low_learning_rate
-  cycle = options.cycle_steps or max(config.train.steps // 5, 2)
+  cycle = options.cycle_steps or max(steps // 5, 2)
 
   def rate(t):
     away = jnp.abs(2 * (t % cycle) / cycle - 1)

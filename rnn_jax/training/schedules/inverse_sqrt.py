@@ -19,8 +19,8 @@ class Config(config_lib.Schedule):
   """Options of the schedule, section `schedule` of the config."""
 
 
-def make(config: config_lib.Config) -> schedule.Schedule:
-  """Returns the Schedule of a config, without its warm-up."""
-  peak = config.optimizer.learning_rate
-  warmup = max(config.schedule.warmup_steps, 1)
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule after its warm-up."""
+  del steps
+  warmup = max(options.warmup_steps, 1)
   return schedule.Schedule(lambda t: peak * jnp.sqrt(warmup / (warmup + t)))

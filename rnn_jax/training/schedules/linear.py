@@ -7,7 +7,6 @@ import dataclasses
 
 import optax
 
-from rnn_jax import config as config_lib
 from rnn_jax.training import schedule
 from rnn_jax.training.schedules import base
 
@@ -17,12 +16,11 @@ class Config(base.Falling):
   """Options of the schedule, section `schedule` of the config."""
 
 
-def make(config: config_lib.Config) -> schedule.Schedule:
-  """Returns the Schedule of a config, without its warm-up."""
-  options = config.schedule
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule after its warm-up."""
   rate = optax.linear_schedule(
-    config.optimizer.learning_rate,
+    peak,
     options.final_learning_rate,
-    max(config.train.steps - options.warmup_steps, 1),
+    max(steps - options.warmup_steps, 1),
   )
   return schedule.Schedule(rate)

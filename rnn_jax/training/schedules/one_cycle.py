@@ -45,11 +45,9 @@ class Config(base.Cycle, base.Final):
     )
 
 
-def make(config: config_lib.Config) -> schedule.Schedule:
-  """Returns the Schedule of a config, which has no warm-up."""
-  peak, options = config.optimizer.learning_rate, config.schedule
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule, which has no warm-up."""
   low, final = options.low_learning_rate, options.final_learning_rate
-  steps = config.train.steps
   cycle = options.cycle_steps or max(9 * steps // 10, 1)
 
   def rate(t):

@@ -25,9 +25,9 @@ class Config(base.Falling):
   # What the rate is multiplied by.
   factor: float = config_lib.option(0.5, below=1)
   # What it is multiplied by after a new best, up to the peak.
-  rise: float = config_lib.option(1.0, least=1)
+  rise: float = config_lib.option(1.0, minimum=1)
   # Evaluations without a new best before it falls.
-  patience: int = config_lib.option(5, least=1)
+  patience: int = config_lib.option(5, minimum=1)
 
   rescales: ClassVar[bool] = True
 
@@ -52,10 +52,10 @@ class Config(base.Falling):
       )
 
 
-def make(config: config_lib.Config) -> schedule.Schedule:
-  """Returns the Schedule of a config, without its warm-up."""
-  peak, options = config.optimizer.learning_rate, config.schedule
-  least = options.final_learning_rate / peak if peak else 0.0
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule after its warm-up."""
+  del steps
+  lowest = options.final_learning_rate / peak if peak else 0.0
 
   def rescale(step, scale, evaluations):
     del step
@@ -63,6 +63,6 @@ def make(config: config_lib.Config) -> schedule.Schedule:
       return min(scale * options.rise, 1.0)
     if evaluations % options.patience:
       return scale
-    return max(scale * options.factor, least)
+    return max(scale * options.factor, lowest)
 
   return schedule.Schedule(optax.constant_schedule(peak), rescale)

@@ -26,7 +26,7 @@ class Config(base.Falling):
   """Options of the schedule, section `schedule` of the config."""
 
   # The last steps; 0: a tenth of all.
-  decay_steps: int = config_lib.option(0, least=0)
+  decay_steps: int = config_lib.option(0, minimum=0)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks that the decay fits in the steps after the warm-up.
@@ -45,13 +45,12 @@ class Config(base.Falling):
       )
 
 
-def make(config: config_lib.Config) -> schedule.Schedule:
-  """Returns the Schedule of a config, without its warm-up."""
-  options, steps = config.schedule, config.train.steps
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule after its warm-up."""
   left = steps - options.warmup_steps
   decay = min(options.decay_steps or max(steps // 10, 1), max(left, 1))
   rate = optax.linear_schedule(
-    config.optimizer.learning_rate,
+    peak,
     options.final_learning_rate,
     decay,
     transition_begin=left - decay,

@@ -14,7 +14,7 @@ WORDS = ('no', 'one', 'two', 'three', 'four', 'five', 'six', 'ten', 'a', 'b')
 class Config(config.Data):
   """Options of the source."""
 
-  count: int = config.option(50, least=3)  # documents
+  count: int = config.option(50, minimum=3)  # documents
 
 
 class Numbers:

@@ -10,10 +10,10 @@ from rnn_jax.training import schedule
 class Config(config.Schedule):
   """Options of the schedule."""
 
-  half_life: int = config.option(100, least=1)  # steps
+  half_life: int = config.option(100, minimum=1)  # steps
 
 
-def make(config):
-  """The Schedule of a Config, after its warm-up."""
-  peak, half_life = config.optimizer.learning_rate, config.schedule.half_life
-  return schedule.Schedule(lambda t: peak * 0.5 ** (t // half_life))
+def make(options, peak, steps):
+  """The Schedule after its warm-up."""
+  del steps
+  return schedule.Schedule(lambda t: peak * 0.5 ** (t // options.half_life))

@@ -14,19 +14,19 @@ from rnn_jax.training import optimizer
 class Config(config.Optimizer):
   """Options of the optimizer."""
 
-  dead_zone: float = config.option(0.0, least=0)  # smaller gradients are 0
+  dead_zone: float = config.option(0.0, minimum=0)  # smaller gradients are 0
 
 
-def make(config, rate, stacked):
-  """The gradient transformation of a Config; `rate` by step."""
+def make(options, rate, stacked):
+  """The gradient transformation; `rate` by step."""
   del stacked
-  least = config.optimizer.dead_zone
+  dead_zone = options.dead_zone
 
   def direction(gradient):
-    return jnp.where(jnp.abs(gradient) > least, jnp.sign(gradient), 0.0)
+    return jnp.where(jnp.abs(gradient) > dead_zone, jnp.sign(gradient), 0.0)
 
   return optax.chain(
     optax.stateless(lambda updates, params: jax.tree.map(direction, updates)),
-    optimizer.decayed(config),
-    optimizer.scaled(config, rate),
+    optimizer.decayed(options),
+    optimizer.scaled(options, rate),
   )

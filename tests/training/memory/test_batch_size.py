@@ -11,9 +11,10 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
 from rnn_jax.system import target
-from rnn_jax.training import loop
+from rnn_jax.training import assembly
 from rnn_jax.training import programs as programs_lib
 from rnn_jax.training import resolve
+from rnn_jax.training import restore
 from rnn_jax.training.memory import batch_size
 from tests.support import shared
 from tests.support import tiny
@@ -51,8 +52,8 @@ def test_a_run_has_batches_of_its_budget(tmp_path, monkeypatch, capsys):
   raw.data.boundaries = (16, 32)
   monkeypatch.setattr(batch_size, 'rows_for_budget', lambda *_: 6)
   config = config_lib.parse(raw)
-  trainer = loop.open_run(resolve.resolve(config), str(tmp_path / 'run'))
-  loop.restore(trainer)
+  trainer = assembly.make(resolve.resolve(config), str(tmp_path / 'run'))
+  restore.restore(trainer)
   shape = next(trainer.batches).tokens_BxL.shape
   trainer.close()
   assert shape in ((6, 32), (12, 16))
@@ -83,7 +84,7 @@ def test_a_budget_smaller_than_the_parameters_compiles_nothing(monkeypatch):
   config = configure(1e-5, 'adamw')
   programs = programs_lib.from_config(config, tokenizer.Bytes())
   params, optimizer = batch_size.state_bytes(programs, 1)
-  leaves = jax.tree.leaves(programs.parameters_like())
+  leaves = jax.tree.leaves(programs.states.like().params)
   assert params == sum(4 * x.size for x in leaves)
   assert 2 * params <= optimizer < 2.1 * params  # Adam's two moments
   with pytest.raises(errors.InputError) as raised:

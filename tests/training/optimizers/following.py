@@ -47,7 +47,7 @@ def compare(settings, reference, rtol=1e-5, atol=1e-7):
   """
   rng = np.random.default_rng(0)
   params, *gradients = (draw(rng) for _ in range(STEPS + 1))
-  transform = optimizer.make(settings, rate, STACKED)
+  transform = optimizer.make(settings.optimizer, rate, STACKED)
   ours = jax.tree.map(np.float32, params)
   state = jax.jit(transform.init)(ours)
   update = jax.jit(transform.update)

@@ -37,7 +37,7 @@ def measure():
 def updated(name):
   """Runs only updates, with random gradients."""
   made = forms.programs(forms.config('simple_rnn', MESH))
-  where = made.placement
+  where = made.states.placement
   rng = np.random.default_rng(0)
   params, *gradients = (
     jax.tree.map(lambda x: np.float32(rng.normal(size=x.shape)), where.shapes)
@@ -45,7 +45,7 @@ def updated(name):
   )
   # Else Adam turns rounding into whole steps.
   settings = following.config(name, eps=1e-3)
-  transform = optimizer.make(settings, following.rate, where.stacked)
+  transform = optimizer.make(settings.optimizer, following.rate, where.stacked)
   state = jax.eval_shape(transform.init, where.shapes)
   sharding = where.optimizer_shardings(state)
   params_sharding = where.shardings('parameters')
@@ -82,7 +82,7 @@ def trained(name, meshes):
       settings, tokenizer.Bytes(), jax.devices()[:count]
     )
     step = made.compile_train(forms.ROWS, forms.LENGTH)
-    first = first or jax.device_get(made.init(0, forms.ROWS))
+    first = first or jax.device_get(made.states.init(0, forms.ROWS))
     ((shardings, _), _) = step.input_shardings
     state = jax.device_put(first, shardings)
     state, _ = forms.train_on(settings, made, step, state, range(STEPS))

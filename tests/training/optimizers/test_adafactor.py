@@ -44,7 +44,7 @@ def test_parameters_follow_the_published_equations():
     {n: rng.normal(size=s) * 3 for n, s in shapes.items()} for _ in range(5)
   )
   params['bias'] *= 0  # as biases start
-  transform = optimizer.make(settings, lambda step: 1e-2)
+  transform = optimizer.make(settings.optimizer, lambda step: 1e-2)
   ours = jax.tree.map(jnp.float32, params)
   state = transform.init(ours)
   update = jax.jit(transform.update)
@@ -64,7 +64,7 @@ def test_each_layer_of_a_stack_follows_them_by_itself():
     {'kernel': rng.normal(size=(2, 128, 130)) * scales} for _ in range(3)
   )
   gradients[1]['kernel'] *= np.array([50, 0.1])[:, None, None]  # one is clipped
-  transform = optimizer.make(settings, lambda step: 1e-2, {'kernel'})
+  transform = optimizer.make(settings.optimizer, lambda step: 1e-2, {'kernel'})
   ours = jax.tree.map(jnp.float32, params)
   state = transform.init(ours)
   for gradient in gradients:
@@ -84,7 +84,7 @@ def test_each_layer_of_a_stack_follows_them_by_itself():
 def test_a_matrix_costs_its_rows_and_columns():
   settings = test_optimizer.config(name='adafactor')
   params = {'kernel': jnp.zeros((4, 256, 512))}
-  transform = optimizer.make(settings, lambda step: 1e-2)
+  transform = optimizer.make(settings.optimizer, lambda step: 1e-2)
   state = jax.eval_shape(transform.init, params)
   numbers = sum(x.size for x in jax.tree.leaves(state))
   assert numbers <= 4 * (256 + 512) + 8

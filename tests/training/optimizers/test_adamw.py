@@ -56,7 +56,7 @@ def test_parameters_follow_the_published_equations(moments, store, fraction):
   )
   rng = np.random.default_rng(0)
   params = draw(rng)
-  transform = optimizer.make(settings, schedule.make(settings).rate)
+  transform = optimizer.make(settings.optimizer, schedule.make(settings).rate)
   ours = jax.tree.map(np.float32, params)
   state = jax.jit(transform.init)(ours)
   update = jax.jit(transform.update)
@@ -93,7 +93,7 @@ def test_float32_is_optax_s_adamw_to_the_bit():
     weight_decay=0.1,
     mask={'kernel': True, 'bias': False},
   )
-  ours = optimizer.make(settings, rate)
+  ours = optimizer.make(settings.optimizer, rate)
   rng = np.random.default_rng(1)
   params, *gradients = (jax.tree.map(np.float32, draw(rng)) for _ in range(4))
   states = [transform.init(params) for transform in (ours, theirs)]
@@ -123,7 +123,9 @@ def problem():
 def trained_loss(moments):
   """The mean loss of the last of some hundred steps of a small classifier."""
   settings = test_optimizer.config(moments=moments, b2=0.999)
-  transform = optimizer.make(settings, optax.linear_schedule(1e-2, 1e-3, 400))
+  transform = optimizer.make(
+    settings.optimizer, optax.linear_schedule(1e-2, 1e-3, 400)
+  )
   params, batches = problem()
 
   def loss(params, batch):

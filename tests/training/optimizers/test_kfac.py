@@ -8,6 +8,7 @@ import optax
 import pytest
 
 from rnn_jax.models import dense
+from rnn_jax.training import frozen as frozen_lib
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import kfac
 from tests.training.optimizers import following
@@ -117,7 +118,7 @@ def at(tree, name):
 def follow(settings, params, gradients, factors):
   """Returns the parameters after all gradients."""
   transform = optimizer.make(
-    settings, following.rate, following.STACKED, factors[0]
+    settings.optimizer, following.rate, following.STACKED, factors[0]
   )
 
   @jax.jit
@@ -138,9 +139,9 @@ def test_frozen_kernels_and_those_without_factors_are_left_to_others():
   settings = following.config('kfac', frozen=('head/.*',), clip_norm=1.0)
   params = following.draw(np.random.default_rng(0))
   factors = dense.blank(params, NAMES[:1], 1024)
-  frozen = optimizer.frozen_mask(settings, params)
+  frozen = frozen_lib.mask(settings.optimizer.frozen, settings.adapters, params)
   transform = optimizer.make(
-    settings, following.rate, following.STACKED, factors, frozen
+    settings.optimizer, following.rate, following.STACKED, factors, frozen
   )
   params = jax.tree.map(np.float32, params)
 
@@ -195,7 +196,10 @@ def last_losses(name):
 
   def run(peak):
     transform = optimizer.make(
-      settings, lambda step: peak * (1 - step / STEPS), frozenset(), blank
+      settings.optimizer,
+      lambda step: peak * (1 - step / STEPS),
+      frozenset(),
+      blank,
     )
 
     def step(now, _):

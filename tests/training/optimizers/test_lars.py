@@ -27,7 +27,9 @@ def test_parameters_follow_the_published_equations(nesterov):
 
 
 def test_zeros_take_the_gradient_as_it_is():
-  transform = optimizer.make(following.config('lars'), lambda step: 0.5)
+  transform = optimizer.make(
+    following.config('lars').optimizer, lambda step: 0.5
+  )
   params = {'bias': np.zeros(3, np.float32)}
   gradient = {'bias': np.float32([1, 2, -3])}
   state = jax.jit(transform.init)(params)

@@ -25,6 +25,8 @@ def test_parameters_follow_the_published_equations(b1, nesterov):
 
 
 def test_without_momentum_only_steps_are_kept():
-  transform = optimizer.make(following.config('sgd', b1=0.0), following.rate)
+  transform = optimizer.make(
+    following.config('sgd', b1=0.0).optimizer, following.rate
+  )
   state = jax.tree.leaves(transform.init({'kernel': jnp.zeros((3, 4))}))
   assert [x.shape for x in state] == [()]

@@ -66,7 +66,7 @@ def test_tensors_of_three_axes_have_three_preconditioners():
   settings = following.config(
     'shampoo', b1=0.0, eps=0.1, weight_decay=0.0, grafting='none'
   )
-  transform = optimizer.make(settings, lambda step: 1.0)
+  transform = optimizer.make(settings.optimizer, lambda step: 1.0)
   params, gradient = ({'taps': np.float32(x)} for x in (params, g))
   updates, _ = jax.jit(
     lambda: transform.update(gradient, transform.init(params), params)
@@ -82,7 +82,7 @@ def test_tensors_of_three_axes_have_three_preconditioners():
 def test_a_gradient_of_one_direction_leaves_no_infinity():
   """Its other eigenvalues are below what float32 can tell from 0."""
   settings = following.config('shampoo', eps=1e-30, grafting='none')
-  transform = optimizer.make(settings, lambda step: 1.0)
+  transform = optimizer.make(settings.optimizer, lambda step: 1.0)
   params = {'kernel': jnp.zeros((8, 6))}
   gradient = {'kernel': jnp.ones((8, 6))}
   updates, state = jax.jit(
@@ -100,7 +100,7 @@ def test_grafted_steps_are_as_long_as_adams():
     settings = following.config(
       'shampoo', b1=0.0, weight_decay=0.0, grafting=grafting
     )
-    transform = optimizer.make(settings, lambda step: 1.0)
+    transform = optimizer.make(settings.optimizer, lambda step: 1.0)
 
     @jax.jit
     def first(x, update=transform.update, init=transform.init):
@@ -114,7 +114,7 @@ def test_grafted_steps_are_as_long_as_adams():
 
 def test_a_gradient_of_zeros_leaves_a_parameter_as_it_is():
   settings = following.config('shampoo', weight_decay=0.0)
-  transform = optimizer.make(settings, lambda step: 1.0)
+  transform = optimizer.make(settings.optimizer, lambda step: 1.0)
   zeros = {'kernel': jnp.zeros((8, 6))}
   updates, _ = transform.update(zeros, transform.init(zeros), zeros)
   np.testing.assert_array_equal(updates['kernel'], zeros['kernel'])

@@ -39,7 +39,7 @@ def test_a_run_resumes_from_a_checkpoint_bit_for_bit(name, tmp_path):
   settings = following.config(name, clip_norm=1.0)
   stacked, kernels = {'blocks/kernel'}, {'blocks/kernel', 'head/kernel'}
   blank = dense.blank(draw(0), kernels, 3) if name in FACTORED else {}
-  transform = optimizer.make(settings, following.rate, stacked, blank)
+  transform = optimizer.make(settings.optimizer, following.rate, stacked, blank)
 
   def step(state, gradient):
     factors = jax.tree.map(  # of rows that are all the same
@@ -154,8 +154,10 @@ def test_bytes_of_state(case):
   init, shapes, named = parameters()
   stacked = frozenset(name for name in named if 'blocks' in name)
   settings = following.config(case.partition(',')[0], **changes)
-  factors = optimizer.factor_shapes(settings, init, shapes)
-  transform = optimizer.make(settings, following.rate, stacked, factors)
+  factors = optimizer.factor_shapes(settings.optimizer, init, shapes)
+  transform = optimizer.make(
+    settings.optimizer, following.rate, stacked, factors
+  )
   size = batch_size.tree_bytes(jax.eval_shape(transform.init, shapes))
   count = sum(x.size for x in jax.tree.leaves(shapes))
   # Numbers of steps and the like besides.
@@ -173,7 +175,7 @@ def test_layers_of_a_model_are_known_by_name():
   settings = config_lib.parse(config_lib.default())
   one = jax.devices()[:1]
   made = programs_lib.from_config(settings, tokenizer.Bytes(), one)
-  assert made.placement.stacked == {
+  assert made.states.placement.stacked == {
     f'stack/blocks/cell/{name}'
     for name in ('gate_bias', 'output/kernel', 'projection/kernel', 'taps')
   }

@@ -31,11 +31,11 @@ class Config(config_lib.Data):
   boundaries: tuple[int, ...] = ()  # bucket lengths; empty: by `bucketing`
   bucketing: str = config_lib.option('quantile', choices=BUCKETINGS)
   # The largest number of buckets; 'powers' has its own.
-  buckets: int = config_lib.option(4, least=1, most=1024)
+  buckets: int = config_lib.option(4, minimum=1, maximum=1024)
   # Above 1: also splits each bucket by rarity.
-  rarity_buckets: int = config_lib.option(1, least=1, most=64)
+  rarity_buckets: int = config_lib.option(1, minimum=1, maximum=64)
   # Above 1: also splits each bucket by the nearest of so many centroids.
-  feature_buckets: int = config_lib.option(1, least=1, most=64)
+  feature_buckets: int = config_lib.option(1, minimum=1, maximum=64)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the bucket lengths and what else splits buckets.

@@ -16,7 +16,7 @@ lengths = layout_lib.longest
 class Config(config_lib.Data):
   """Options of the layout, of section `data` of the config."""
 
-  length: int = config_lib.option(1, least=1)
+  length: int = config_lib.option(1, minimum=1)
   image: config_lib.Image = config_lib.Image()
 
   excludes: ClassVar[tuple[str, ...]] = (

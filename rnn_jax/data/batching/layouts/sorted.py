@@ -21,7 +21,7 @@ lengths = layout_lib.known
 class Config(layout_lib.Multiples):
   """Options of the layout, of section `data` of the config."""
 
-  pool: int = config_lib.option(16, least=1)  # batches sorted together
+  pool: int = config_lib.option(16, minimum=1)  # batches sorted together
 
 
 def plan(

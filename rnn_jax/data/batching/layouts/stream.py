@@ -25,7 +25,7 @@ class Config(config_lib.Data):
   # Keep the state between windows; only this layout makes it an option.
   carry_state: bool = False  # type: ignore[misc]
   # Tokens of a segment, which one row reads in sequence.
-  segment_tokens: int = config_lib.option(16384, least=1)
+  segment_tokens: int = config_lib.option(16384, minimum=1)
 
   cuts_documents: ClassVar[bool] = True
   restarts: ClassVar[bool] = True

@@ -6,7 +6,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.training.memory import least
+from rnn_jax.training.memory import lower_bound
 
 
 def parsed(**changes):
@@ -31,11 +31,11 @@ def parsed(**changes):
 )
 def test_the_key_is_named(changes, named):
   with pytest.raises(errors.InputError, match=named):
-    least.check(parsed(**changes))
+    lower_bound.check(parsed(**changes))
 
 
 def test_usual_batches_pass():
-  least.check(parsed())
+  lower_bound.check(parsed())
 
 
 def test_pictures_count_by_their_pixels():
@@ -46,7 +46,7 @@ def test_pictures_count_by_their_pixels():
   raw.data.image.size = 8
   raw.data.image.channels = 1
   config = config_lib.parse(raw)
-  least.check(config)
+  lower_bound.check(config)
   data = dataclasses.replace(config.data, batch_size=10**12)
   with pytest.raises(errors.InputError, match=r'data\.batch_size=.* pixels'):
-    least.check(dataclasses.replace(config, data=data))
+    lower_bound.check(dataclasses.replace(config, data=data))
