@@ -92,7 +92,7 @@ def main(_):
   if stream is None:
     stream = len(prompts) == 1 and sys.stdout.isatty() and not JSON.value
   if stream:
-    before = progress.sample(prompts[0], '', generator.asks)
+    before = progress.sample(prompts[0], '', generator.prompts.asks)
     print(before, end='', flush=True)
     generator.generate(prompts, options, _show)
     print()
@@ -104,7 +104,7 @@ def main(_):
       print(files.to_json(described, ensure_ascii=False))
     else:
       asked, text = completion.prompt, completion.text
-      print(progress.sample(asked, text, generator.asks))
+      print(progress.sample(asked, text, generator.prompts.asks))
 
 
 def _chat(generator, options):

@@ -168,7 +168,7 @@ class Model(api.LM):
       groups.setdefault(self._options(request.args[1]), []).append(n)
     texts = [''] * len(requests)
     for options, group in groups.items():
-      room = self._generator.longest + 1 - options.max_new_tokens
+      room = self._generator.prompts.longest + 1 - options.max_new_tokens
       prompts = {
         n: self._last(self._ids(requests[n].args[0]), max(room, 1))
         for n in group
@@ -182,8 +182,11 @@ class Model(api.LM):
   def _ids(self, context: str, continuation: str = '') -> np.ndarray:
     """Returns the framed ids of a context and what continues it."""
     encode = self._tokenizer.encode_document
-    if self._generator.asks:
-      parts = self._generator.framing.question(context), encode(continuation)
+    if self._generator.prompts.asks:
+      parts = (
+        self._generator.prompts.framing.question(context),
+        encode(continuation),
+      )
     else:
       parts = [self._tokenizer.boundary], encode(context + continuation)
     return np.concatenate(parts).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Probabilities of classes and pooled features; labels of tokens.
+"""Logits and probabilities of classes, pooled features, labels of tokens.
 
 Texts are right-aligned in a batch, as prompts are in `inference.decode`; the
 last step gives the class. See models/classifier.py and models/vision.py.
@@ -32,6 +32,7 @@ ROWS = 64  # of a batch, at most
 TOKENS = 2**15  # of a batch of long texts, about
 
 PyTree = Any
+Model = classifier.Classifier | language_model.LanguageModel | vision.Classifier
 
 
 class Batch(NamedTuple):
@@ -78,26 +79,24 @@ def batches(
       yield Batch(length, chosen, filled)
 
 
-def probabilities(
-  model: classifier.Classifier, params: PyTree, texts: Sequence[np.ndarray]
+def logits(
+  model: classifier.Classifier | vision.Classifier,
+  params: PyTree,
+  inputs: Sequence[np.ndarray],
 ) -> np.ndarray:
-  """Returns the probability of each class for each text, NxC, float32.
+  """Returns the logits of the classes for each text or image, NxC, float32.
 
   Args:
     model: the classifier.
     params: its parameters, which may be packed in 8 bits.
-    texts: ids, framed by `data.text.examples.classification`.
+    inputs: ids, framed by `data.text.examples.classification`; of images their
+      pixels, HxWxC bytes.
   """
-  program = functools.partial(text_probabilities, model, _placed(params))
-  return _of_texts(program, texts, model.classes)
-
-
-def logits(
-  model: classifier.Classifier, params: PyTree, texts: Sequence[np.ndarray]
-) -> np.ndarray:
-  """Returns what `probabilities` are the softmax of, NxC, float32."""
+  if isinstance(model, vision.Classifier):
+    program = functools.partial(pixel_logits, model, _placed(params))
+    return _of_images(program, inputs, model.classes)
   program = functools.partial(text_logits, model, _placed(params))
-  return _of_texts(program, texts, model.classes)
+  return _of_texts(program, inputs, model.classes)
 
 
 def calibrated(logits_NxC: np.ndarray, temperature: float) -> np.ndarray:
@@ -130,62 +129,22 @@ def token_labels(
   return [row[-len(ids) :] for row, ids in zip(rows, texts, strict=True)]
 
 
-def text_features(
-  model: classifier.Classifier | language_model.LanguageModel,
-  params: PyTree,
-  texts: Sequence[np.ndarray],
+def features(
+  model: Model, params: PyTree, inputs: Sequence[np.ndarray]
 ) -> np.ndarray:
-  """Returns the pooled features of each text, NxD or Nx3D, float32.
+  """Returns the pooled features of each text or image, NxD or Nx3D, float32.
 
   They are what a classifier's head reads; of a language model, the mean over
   all steps of what its head reads.
   """
+  if isinstance(model, vision.Classifier):
+    program = functools.partial(_pooled_pixels, model, _placed(params))
+    return _of_images(program, inputs, 0)
   pooled = (
     _pooled if isinstance(model, classifier.Classifier) else _mean_features
   )
   program = functools.partial(pooled, model, _placed(params))
-  return _of_texts(program, texts, 0)
-
-
-def image_probabilities(
-  model: vision.Classifier, params: PyTree, images: Sequence[np.ndarray]
-) -> np.ndarray:
-  """Returns the probability of each class for each image, NxC, float32.
-
-  Args:
-    model: the classifier.
-    params: its parameters, which may be packed in 8 bits.
-    images: their pixels, HxWxC bytes.
-  """
-  program = functools.partial(pixel_probabilities, model, _placed(params))
-  return _of_images(program, images, model.classes)
-
-
-def image_logits(
-  model: vision.Classifier, params: PyTree, images: Sequence[np.ndarray]
-) -> np.ndarray:
-  """Returns what `image_probabilities` are the softmax of, NxC, float32."""
-  program = functools.partial(pixel_logits, model, _placed(params))
-  return _of_images(program, images, model.classes)
-
-
-def image_features(
-  model: vision.Classifier, params: PyTree, images: Sequence[np.ndarray]
-) -> np.ndarray:
-  """Returns what the head reads of each image, NxD, float32."""
-  program = functools.partial(_pooled_pixels, model, _placed(params))
-  return _of_images(program, images, 0)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def text_probabilities(
-  model: classifier.Classifier,
-  params: PyTree,
-  tokens_BxL: jax.Array,
-  starts_BxL: jax.Array,
-) -> jax.Array:
-  """Returns probabilities_BxC of texts from `decode.pad`."""
-  return jax.nn.softmax(_last_logits(model, params, tokens_BxL, starts_BxL))
+  return _of_texts(program, inputs, 0)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -196,23 +155,11 @@ def text_logits(
   starts_BxL: jax.Array,
 ) -> jax.Array:
   """Returns logits_BxC of texts from `decode.pad`."""
-  last_BxC = _last_logits(model, params, tokens_BxL, starts_BxL)
-  return last_BxC.astype(jnp.float32)
-
-
-def _last_logits(model, params, tokens_BxL, starts_BxL):
   state = model.apply({}, tokens_BxL.shape[0], method='init_state')
-  variables = _variables(params)
-  _, logits = model.apply(variables, state, tokens_BxL, starts_BxL)
-  return logits[:, -1]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def pixel_probabilities(
-  model: vision.Classifier, params: PyTree, image_BxHxWxC: jax.Array
-) -> jax.Array:
-  """Returns probabilities_BxC of images, bytes."""
-  return jax.nn.softmax(model.apply(_variables(params), image_BxHxWxC))
+  _, logits_BxLxC = model.apply(
+    _variables(params), state, tokens_BxL, starts_BxL
+  )
+  return logits_BxLxC[:, -1].astype(jnp.float32)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -38,9 +38,9 @@ def reply(
     InputError: the model wasn't trained on turns, a message is malformed, the
       vocabulary doesn't cover one, or learned positions the conversation.
   """
-  generator.check_asks()
+  generator.prompts.check_asks()
   _check_no_stop(options)
-  ids = generator.encode_turns(parsed(messages))
+  ids = generator.prompts.encode_turns(parsed(messages))
   return generator.generate([ids], options).completions[0]
 
 
@@ -90,10 +90,10 @@ class Conversation:
       InputError: the model wasn't trained on turns or has learned positions,
         or there is a stop string.
     """
-    generator.check_asks()
-    if generator.longest:
+    generator.prompts.check_asks()
+    if longest := generator.prompts.longest:
       raise errors.InputError(
-        f'the model has learned positions for {generator.longest} tokens, and '
+        f'the model has learned positions for {longest} tokens, and '
         "a conversation has no end: train one with model.positions='sinusoidal'"
       )
     _check_no_stop(options)
@@ -123,7 +123,7 @@ class Conversation:
     if not turn.strip():
       errors.refuse('turn', turn, 'it must not be empty: give a text')
     said = [turns.Message(turns.USER, turn)]
-    ids = self._generator.encode_turns(said, self._ended)
+    ids = self._generator.prompts.encode_turns(said, self._ended)
     self._state, completion = self._generator.extend(
       self._state, ids, self._turns, self._options, listener
     )

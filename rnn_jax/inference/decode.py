@@ -1,11 +1,11 @@
 """From prompts to tokens: the step and the loop of all that writes text.
 
-    empty     a batch that has read nothing
+    fresh     a row that has read nothing; `empty`: rows
     prefill   prompts of several lengths, in one pass
     read      more tokens of rows, step by step
     decode    up to `count` new tokens of every row, without a visit to the host
 
-A command's batch (generate.py) and a server's slots (serving/programs.py) run
+A command's batch (generate.py) and a server's slots (serving/slots.py) run
 the same loop; they differ in when they call it, and in the kind of options that
 it is compiled for. Prompts are right-aligned in one batch, and `starts` zeroes
 each row's state at its first token, so that padding leaves no trace. From then
@@ -48,6 +48,11 @@ class Weights(NamedTuple):
     """The number of models: one for each adapter, and the model itself."""
     leaves = jax.tree.leaves(self.adapters)
     return leaves[0].shape[0] if leaves else 1
+
+  @property
+  def device(self) -> jax.Device:
+    """Where the parameters are."""
+    return jax.tree.leaves(self.params)[0].device
 
 
 class Carry(NamedTuple):
@@ -125,29 +130,24 @@ def buffer_size(count: int) -> int:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def fresh(model: nn.Module) -> Any:
-  """Returns the state of one row that has read nothing."""
-  return model.apply({}, 1, method='init_state')
+def fresh(model: nn.Module) -> tuple[Any, jax.Array]:
+  """Returns what one row that has read nothing knows: (state, logits_1xV)."""
+  return model.apply({}, 1, method='init_state'), _no_logits(model, 1)
 
 
-def empty(model: nn.Module, B: int, remembers: bool = False) -> Carry:
-  """Returns the carry of B rows that have read nothing.
-
-  Args:
-    model: whose state it has.
-    B: rows.
-    remembers: whether rows may have penalties or biases.
-  """
-  V = model.vocabulary
-  memory = None
-  if remembers:
-    memory = sampler.Memory(
-      jnp.zeros((B, V), jnp.bool_),
-      jnp.zeros((B, V), jnp.int32),
-      jnp.zeros((B, V)),
-    )
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def empty(model: nn.Module, B: int) -> Carry:
+  """Returns the carry of B rows that have read nothing, with a memory."""
+  shape = B, model.vocabulary
+  memory = sampler.Memory(
+    jnp.zeros(shape, jnp.bool_), jnp.zeros(shape, jnp.int32), jnp.zeros(shape)
+  )
   state = model.apply({}, B, method='init_state')
-  return Carry(state, jnp.zeros((B, V)), jnp.zeros(B, jnp.int32), memory)
+  return Carry(state, _no_logits(model, B), jnp.zeros(B, jnp.int32), memory)
+
+
+def _no_logits(model, B):
+  return jnp.zeros((B, model.vocabulary))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -187,8 +187,8 @@ def read(
   def advance(n, carry):
     return run(carry[0], tokens_N[n][None])
 
-  nothing = jnp.zeros((1, model.vocabulary))
-  return jax.lax.fori_loop(0, count, advance, (state, nothing))
+  begin = state, _no_logits(model, 1)
+  return jax.lax.fori_loop(0, count, advance, begin)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)

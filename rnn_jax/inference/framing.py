@@ -85,7 +85,7 @@ def spans(framed: Framed, tokenizer: tokenizer_lib.Tokenizer) -> np.ndarray:
   from the first counted one on that isn't found, and for marks of a template.
   """
   ids_L, text = framed.ids_L, framed.text
-  spelled = bytes_of(ids_L, tokenizer)
+  spelled = tokenizer.spelled
   if tokenizer.decode_bytes(ids_L) == text:
     ends_L = np.cumsum([len(spelled[i]) for i in ids_L.tolist()])
     return np.stack([np.append(0, ends_L[:-1]), ends_L], 1).astype(np.int64)
@@ -105,13 +105,6 @@ def spans(framed: Framed, tokenizer: tokenizer_lib.Tokenizer) -> np.ndarray:
     at = _end(text, begin, piece, tokenizer.lossless)
     spans_Lx2[n] = begin, at
   return spans_Lx2
-
-
-def bytes_of(
-  ids: np.ndarray, tokenizer: tokenizer_lib.Tokenizer
-) -> dict[int, bytes]:
-  """Returns the bytes of each id that occurs in an array."""
-  return {i: tokenizer.decode_bytes([i]) for i in np.unique(ids).tolist()}
 
 
 def _find(text, at, piece, lossless):

@@ -17,7 +17,6 @@ constant size.
 
 import collections
 import dataclasses
-import functools
 import os
 import time
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
 from rnn_jax.inference import decode
 from rnn_jax.inference import layers
+from rnn_jax.inference import prompts as prompts_lib
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling as sampling_lib
 from rnn_jax.inference import text as text_lib
@@ -50,6 +50,8 @@ SLICE = 16  # tokens between two checks by the host
 LONGEST = 4096  # tokens per call to the device
 PROGRAMS = 16  # that a generator keeps: those used last
 TOKEN_BYTES = 48  # of a new token and its log probability, in lists
+
+Listener = Callable[[int, str], None]  # of a prompt's index and new text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +95,13 @@ class Generation:
   timing: Timing
 
 
-class _Loop(NamedTuple):
+class _Batch(NamedTuple):
   """Rows that are written together."""
 
   rows: list[text_lib.Row]
   first: int  # the index of the first row among those of the seed
   options: Options
-  whole: bool  # whether nobody waits for parts of the texts
+  listener: Listener | None  # None: nobody waits for parts of the texts
 
 
 class Generator:
@@ -109,9 +111,7 @@ class Generator:
     model: the model, in the form for inference.
     tokenizer: its tokenizer.
     params: its parameters, layer by layer.
-    framing: how it frames turns as ids.
-    asks: whether the model was trained on questions and answers, framed as
-      turns, so that a prompt is a question.
+    prompts: how its prompts become ids.
     compilations: how many programs were compiled so far.
   """
 
@@ -133,9 +133,10 @@ class Generator:
     if weights not in WEIGHTS:
       errors.refuse('weights', weights, f'choose one of {WEIGHTS}')
     self.tokenizer = tokenizer
-    self.framing = turns.of(tokenizer)
-    self.asks = asks
     self.model = layers.for_inference(model)
+    self.prompts = prompts_lib.Prompts(
+      tokenizer, turns.of(tokenizer), asks, self.model.longest
+    )
     params = jax.device_put(params, jax.local_devices()[0])
     self.params = jax.jit(layers.unstack)(params)
     if weights == 'int8' and not int8_weights.is_packed(self.params):
@@ -177,14 +178,15 @@ class Generator:
     asks = config.task.answers
     made = cls(model, bundle.params, bundle.tokenizer, asks, weights)
     if config.task.classifies:  # a text and its class aren't turns
-      made.framing = turns.Framing(bundle.tokenizer)
+      framing = turns.Framing(bundle.tokenizer)
+      made.prompts = dataclasses.replace(made.prompts, framing=framing)
     return made
 
   def generate(
     self,
     prompts: Sequence[str | np.ndarray],
     options: Options = Options(),  # noqa: B008, frozen
-    listener: Callable[[int, str], None] | None = None,
+    listener: Listener | None = None,
   ) -> Generation:
     """Continues prompts. A row's random numbers follow from its index.
 
@@ -207,21 +209,17 @@ class Generator:
       '(samples or prompts)',
       'give fewer',
     )
-    ids = [self.encode(prompt, options.continues) for prompt in prompts]
-    for each in ids:
-      self.check(each, options)
+    ids = [self._encode(prompt, options) for prompt in prompts]
     timing, rows = Timing(), []
     with activity.doing('generating', len(prompts), 'texts') as done:
-      for begin in range(0, len(prompts), options.batch_size):
-        batch = ids[begin : begin + options.batch_size]
-        carry = self._prefill(batch, options, timing)
-        batch_rows = self._rows(len(batch), options)
-        notify = listener and functools.partial(_notify, listener, begin)
-        loop = _Loop(batch_rows, begin, options, notify is None)
-        for _ in self._slices(loop, carry, timing):
-          _show(batch_rows, notify)
-        rows += batch_rows
-        done(len(batch_rows))
+      for first in range(0, len(prompts), options.batch_size):
+        own = ids[first : first + options.batch_size]
+        batch = self._batch(len(own), first, options, listener)
+        carry = self._prefill(own, options, timing)
+        for _ in self._slices(batch, carry, timing):
+          _show(batch)
+        rows += batch.rows
+        done(len(own))
     timing.new_tokens = sum(len(row.tokens) for row in rows)
     completions = [
       row.completion(prompt=self._text(prompt))
@@ -242,20 +240,21 @@ class Generator:
     Raises:
       InputError: as `generate`, before the first part.
     """
-    ids = self.encode(prompt, options.continues)
-    self.check(ids, options)
-    return self._parts(ids, options)
+    return self._parts(self._encode(prompt, options), options)
 
   def _parts(self, ids, options):
-    timing, rows = Timing(), self._rows(1, options)
+    parts: list[str] = []
+    batch = self._batch(1, 0, options, lambda _, text: parts.append(text))
+    timing = Timing()
     carry = self._prefill([ids], options, timing)
-    for _ in self._slices(_Loop(rows, 0, options, False), carry, timing):
-      if text := rows[0].new_text():
-        yield text
+    for _ in self._slices(batch, carry, timing):
+      _show(batch)
+      yield from parts
+      parts.clear()
 
   def begin(self) -> Any:
     """Returns the state of one row that has read nothing yet."""
-    return decode.fresh(self.model)
+    return decode.fresh(self.model)[0]
 
   def extend(
     self,
@@ -263,7 +262,7 @@ class Generator:
     ids: np.ndarray,
     index: int,
     options: Options,
-    listener: Callable[[int, str], None] | None = None,
+    listener: Listener | None = None,
   ) -> tuple[Any, text_lib.Completion]:
     """Reads more ids into the state of one row and continues them.
 
@@ -272,7 +271,7 @@ class Generator:
       ids: what is read.
       index: of the text among those of the seed.
       options: how to continue it.
-      listener: as of `generate`.
+      listener: as of `generate`; it is called with `index`.
 
     Returns:
       (state, completion): the state has read the new tokens too.
@@ -281,135 +280,27 @@ class Generator:
     filled = np.zeros(decode.buffer_size(len(ids)), np.int32)
     filled[: len(ids)] = ids
     arguments = (state, *jax.device_put((filled, np.int32(len(ids)))))
-    read = self._program(decode.read, None, arguments, timing)
+    read = self._program(decode.read, (), arguments, timing)
     state, logits_1xV = read(self._weights, *arguments)
     carry = decode.Carry(state, logits_1xV, jax.device_put(np.zeros(1, 'i4')))
     carry = self._remember(carry, [ids], options)
-    rows = self._rows(1, options)
-    loop = _Loop(rows, index, options, listener is None)
+    batch = self._batch(1, index, options, listener)
     last = carry
-    for last in self._slices(loop, carry, timing):  # noqa: B007
-      _show(rows, listener)
-    return last.state, rows[0].completion()
+    for last in self._slices(batch, carry, timing):  # noqa: B007
+      _show(batch)
+    return last.state, batch.rows[0].completion()
 
-  def _rows(self, count, options):
-    return [text_lib.Row(self.tokenizer, options) for _ in range(count)]
+  def _encode(self, prompt, options):
+    ids = self.prompts.encode(prompt, options.continues)
+    self.prompts.check(ids, options)
+    return ids
+
+  def _batch(self, count, first, options, listener):
+    rows = [text_lib.Row(self.tokenizer, options) for _ in range(count)]
+    return _Batch(rows, first, options, listener)
 
   def _text(self, prompt):
     return prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
-
-  @property
-  def beginning(self) -> np.ndarray:
-    """The ids that a text begins with, before its own."""
-    if self.asks:
-      return self.framing.begin
-    return np.array([self.tokenizer.boundary], np.int32)
-
-  def encode(
-    self,
-    prompt: str | np.ndarray,
-    continues: bool = False,
-    ended: bool | None = None,
-  ) -> np.ndarray:
-    """Returns the ids that the model reads for a prompt.
-
-    Args:
-      prompt: a text, or ids, which are returned as they are.
-      continues: whether it is within a document, not at its start.
-      ended: whether the state that it follows has ended; None: it follows none.
-
-    Raises:
-      InputError: the vocabulary doesn't cover it, or it can't be continued.
-    """
-    if isinstance(prompt, np.ndarray):
-      return prompt
-    if self.asks and continues:
-      errors.refuse(
-        'continues', True, 'a prompt is a whole question: leave it out'
-      )
-    if self.asks and (prompt or ended is None):
-      said = [turns.Message(turns.USER, prompt)]
-      return self.framing.prompt(said, ended)
-    ids = self.tokenizer.encode(prompt)
-    if ended is None and not continues:
-      return np.concatenate([[self.tokenizer.boundary], ids])
-    return ids
-
-  def encode_turns(
-    self,
-    messages: Sequence[turns.Message],
-    ended: bool | None = None,
-    reply: bool = True,
-  ) -> np.ndarray:
-    """Returns the ids of turns, framed as in training.
-
-    Args:
-      messages: the turns.
-      ended: whether the state that they follow has ended; None: they begin a
-        conversation.
-      reply: whether the next turn is the model's; False: others may follow.
-
-    Raises:
-      InputError: the model wasn't trained on turns, the vocabulary doesn't
-        cover one, or the chat template refuses them.
-    """
-    self.check_asks()
-    return self.framing.prompt(self.framing.cleaned(messages), ended, reply)
-
-  def check_asks(self) -> None:
-    """Checks that the model was trained on turns.
-
-    Raises:
-      InputError: it wasn't.
-    """
-    if not self.asks:
-      raise errors.InputError(
-        "the run's model wasn't trained on turns: train one with "
-        "task.name='dialogue'"
-      )
-
-  def check(
-    self, ids: np.ndarray, options: text_lib.Options, before: int | None = None
-  ) -> None:
-    """Checks that the model can read ids and continue them in this way.
-
-    Args:
-      ids: of a prompt.
-      options: how it is continued.
-      before: how many tokens the state that they follow has read; None: they
-        follow none.
-
-    Raises:
-      InputError: it can't; names the argument.
-    """
-    size = self.tokenizer.size
-    if ids.ndim != 1 or ids.dtype.kind not in 'iu' and len(ids):
-      errors.refuse(
-        'prompt', f'{ids.dtype}{list(ids.shape)}', 'give whole numbers, 1-D'
-      )
-    if not len(ids) and before is None:
-      errors.refuse('prompt', '', 'there is nothing to read or continue')
-    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
-      wrong = ids.min() if ids.min() < 0 else ids.max()
-      errors.refuse('prompt', int(wrong), f'give ids from 0 to {size - 1}')
-    longest, new = self.longest, options.max_new_tokens
-    read = (before or 0) + len(ids)
-    # A request that only reads makes no token.
-    if longest and read + max(new, 1) - 1 > longest:
-      errors.refuse(
-        'max_new_tokens',
-        new,
-        f'after {read} tokens, the model has learned positions for only '
-        f'{max(longest + 1 - read, 0)} more',
-      )
-    for token in options.sampling.logit_bias:
-      if not 0 <= token < size:
-        errors.refuse('logit_bias', token, f'give tokens 0 to {size - 1}')
-
-  @property
-  def longest(self) -> int:
-    """How many tokens learned positions allow; 0: any number."""
-    return self.model.longest
 
   @property
   def _weights(self):
@@ -419,7 +310,7 @@ class Generator:
     """Reads a batch of prompts. Returns the loop's first carry."""
     timing.prompt_tokens += sum(map(len, ids))
     inputs = jax.device_put(decode.pad(ids))
-    prefill = self._program(decode.prefill, None, inputs, timing)
+    prefill = self._program(decode.prefill, (), inputs, timing)
     begin = time.perf_counter()
     carry = jax.block_until_ready(prefill(self._weights, *inputs))
     timing.prefill_seconds += time.perf_counter() - begin
@@ -432,31 +323,31 @@ class Generator:
     memory = sampler.remember(ids, options.sampling, self.tokenizer.size)
     return carry._replace(memory=jax.device_put(memory))
 
-  def _slices(self, loop, carry, timing):
-    """Runs rows to their ends, in `loop.whole` calls or slice by slice.
+  def _slices(self, batch, carry, timing):
+    """Runs rows to their ends, in large calls or slice by slice.
 
     Yields the carry after each call, whose tokens the rows have read.
     """
-    options, rows = loop.options, loop.rows
-    whole = loop.whole and not options.stop
+    rows, options = batch.rows, batch.options
+    whole = batch.listener is None and not options.stop
     most = min(LONGEST if whole else SLICE, options.max_new_tokens)
     adjusts = options.min_new_tokens > 0
     kind = options.sampling.kind(self.tokenizer.size, adjusts)
     fixed = decode.Options(kind, decode.buffer_size(most))
     table = sampling_lib.make_table(len(rows))
     for n in range(len(rows)):
-      line = options.line(loop.first + n, self.tokenizer.boundary)
+      line = options.line(batch.first + n, self.tokenizer.boundary)
       sampling_lib.put(table, n, line)
     while not all(row.reason for row in rows):
       table.active_B[:] = [not row.reason for row in rows]
       inputs = sampling_lib.pack(table), np.int32(most)
       arguments = (carry, *jax.device_put(inputs))
-      program = self._program(decode.decode, fixed, arguments, timing)
+      program = self._program(decode.decode, (fixed,), arguments, timing)
       begin = time.perf_counter()
       carry, produced = program(self._weights, *arguments)
-      produced = jax.device_get(produced)
+      made = jax.device_get(produced[:3])  # nobody asks for alternatives
       timing.decode_seconds += time.perf_counter() - begin
-      _read(rows, produced)
+      _read(rows, *made)
       yield carry
 
   def _program(self, function, fixed, arguments, timing):
@@ -465,9 +356,8 @@ class Generator:
     key = function, fixed, shapes
     if key not in self._programs:
       begin = time.perf_counter()
-      static = (self.model,) if fixed is None else (self.model, fixed)
       with activity.doing('compiling the generator'):
-        lowered = function.lower(*static, self._weights, *arguments)
+        lowered = function.lower(self.model, *fixed, self._weights, *arguments)
         self._programs[key] = lowered.compile()
         function.clear_cache()  # else jax keeps each trace
       self.compilations += 1
@@ -493,25 +383,20 @@ def check_writes(config: config_lib.Config) -> None:
     errors.refuse('task.name', config.task.name, f'its model {does}')
 
 
-def _read(rows, produced):
+def _read(rows, made_B, tokens_BxN, logprobs_BxN):
   """Gives the rows that haven't ended their new tokens."""
   for n, row in enumerate(rows):
     if not row.reason:
-      made = produced.made_B[n]
-      tokens = produced.tokens_BxN[n, :made].tolist()
+      made = made_B[n]
+      tokens = tokens_BxN[n, :made].tolist()
       row.advance(tokens)
-      row.write(tokens, produced.logprobs_BxN[n, :made].tolist())
+      row.write(tokens, logprobs_BxN[n, :made].tolist())
 
 
-def _show(rows, notify):
-  """Calls `notify`, unless it is None, with the new text of each row."""
-  if notify is None:
+def _show(batch):
+  """Calls the listener with the new text of each row."""
+  if batch.listener is None:
     return
-  for index, row in enumerate(rows):
+  for index, row in enumerate(batch.rows, batch.first):
     if text := row.new_text():
-      notify(index, text)
-
-
-def _notify(listener, first, index, text):
-  """Calls a listener from a batch whose first prompt has number `first`."""
-  listener(first + index, text)
+      batch.listener(index, text)

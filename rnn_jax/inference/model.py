@@ -207,15 +207,15 @@ class Model:
     given = self._inputs(inputs)
     if self.bundle.config.task.classifies:
       return self._predictor.embed(given)
-    ids = [self.generator.encode(text) for text in given]
-    longest = self.generator.longest
+    ids = [self.generator.prompts.encode(text) for text in given]
+    longest = self.generator.prompts.longest
     for n, each in enumerate(ids):
       if longest and len(each) > longest:
         raise errors.InputError(
           f'text {n} has {len(each)} tokens, and the model has learned '
           f'positions for {longest}: shorten it'
         )
-    return classify.text_features(self._task.model, self._params, ids)
+    return classify.features(self._task.model, self._params, ids)
 
   def score(
     self, texts: str | Sequence[str], *, top_k: int = 0

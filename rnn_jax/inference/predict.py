@@ -75,9 +75,9 @@ class Predictor:
     self._classes = config.data.classes
     self._model = bundle_lib.make_task(config, tokenizer).model
     self._params = params
-    self._temperature = temperature
+    self._temperature = 1.0 if temperature is None else temperature
+    self._answer = self._classify
     if config.task.reads_images:
-      self._answer = self._classify_images
       return
     if config.task.labels_tokens:
       self._tokenizer = tokenizer
@@ -86,7 +86,6 @@ class Predictor:
     self._framing = examples_lib.Framing(
       tokenizer, config.task, config.data, config.data.length
     )
-    self._answer = self._classify_texts
     if config.task.writes_text:
       self._generator = generate.Generator(
         self._model, params, tokenizer, weights=_format(params)
@@ -121,11 +120,7 @@ class Predictor:
     Raises:
       InputError: as `predict`.
     """
-    if self._config.task.reads_images:
-      pixels = self._pixels(inputs)
-      return classify.image_logits(self._model, self._params, pixels)
-    ids = self._questions(inputs)
-    return classify.logits(self._model, self._params, ids)
+    return classify.logits(self._model, self._params, self._read(inputs))
 
   def embed(self, inputs: Sequence[Input]) -> np.ndarray:
     """Returns the pooled features of each input, NxD, float32.
@@ -133,39 +128,17 @@ class Predictor:
     Raises:
       InputError: as `predict`.
     """
-    if self._config.task.reads_images:
-      pixels = self._pixels(inputs)
-      return classify.image_features(self._model, self._params, pixels)
-    ids = self._questions(inputs)
-    return classify.text_features(self._model, self._params, ids)
+    return classify.features(self._model, self._params, self._read(inputs))
 
-  def _classify_texts(self, texts):
-    if self._temperature is not None:
-      return self._calibrated(texts)
-    ids = self._questions(texts)
-    p_NxC = classify.probabilities(self._model, self._params, ids)
-    return self._most_likely(p_NxC, p_NxC)
-
-  def _classify_images(self, images):
-    if self._temperature is not None:
-      return self._calibrated(images)
-    pixels = self._pixels(images)
-    p_NxC = classify.image_probabilities(self._model, self._params, pixels)
-    return self._most_likely(p_NxC, p_NxC)
-
-  def _calibrated(self, inputs):
+  def _classify(self, inputs):
     logits_NxC = self.logits(inputs)
     p_NxC = classify.calibrated(logits_NxC, self._temperature)
-    return self._most_likely(logits_NxC, p_NxC)
-
-  def _most_likely(self, scores_NxC, p_NxC):
-    """Returns Predictions of the classes with the largest scores."""
     return [
       Prediction(
-        self._classes[int(np.argmax(scores_C))],
+        self._classes[int(np.argmax(logits_C))],
         dict(zip(self._classes, map(shortest, p_C), strict=True)),
       )
-      for scores_C, p_C in zip(scores_NxC, p_NxC, strict=True)
+      for logits_C, p_C in zip(logits_NxC, p_NxC, strict=True)
     ]
 
   def _write(self, texts):
@@ -173,7 +146,7 @@ class Predictor:
     # A lossy tokenizer writes its own form of a name.
     names = {tokenizer.decode(word): n for n, word in enumerate(words)}
     rows: list[Any] = [None] * len(texts)
-    questions = self._questions(texts)
+    questions = self._read(texts)
     # The generator pads by itself.
     for batch in classify.batches(questions, decode.padded_length):
       options = generate.Options(
@@ -206,19 +179,19 @@ class Predictor:
     decode = self._tokenizer.decode
     return [Prediction(None, {}, labels=decode(each[1:])) for each in ids]
 
-  def _questions(self, texts):
-    return [self._framing.question(_text(text)) for text in texts]
-
-  def _pixels(self, images):
+  def _read(self, inputs):
+    """Returns the ids of texts, or the pixels of images."""
+    if not self._config.task.reads_images:
+      return [self._framing.question(_text(text)) for text in inputs]
     wanted = images_lib.shape(self._config.data.image)
-    for n, image in enumerate(images):
+    for n, image in enumerate(inputs):
       given = getattr(image, 'dtype', None), np.shape(image)
       if given != (np.uint8, wanted):
         raise errors.InputError(
           f'image {n} is {_described(image)}: this model reads arrays of '
           f'uint8 {list(wanted)}, height x width x channels'
         )
-    return images
+    return inputs
 
 
 def check_predicts(config: config_lib.Config) -> None:

@@ -162,8 +162,7 @@ def _draw_among(width, keys_B, logits_BxV, rows):
   weights = jnp.exp(z_BxK)
   top_k = jnp.where(rows.top_k_B > 0, rows.top_k_B, z.shape[1])[:, None]
   weights = jnp.where(jnp.arange(width)[None] < top_k, weights, 0.0)
-  kept = nucleus(weights, rows.top_p_B[:, None])
-  weights = jnp.where(rows.top_p_B[:, None] < 1, kept, weights)
+  weights = nucleus(weights, rows.top_p_B[:, None])
   chosen_B = draw(uniform_B, _above(weights, rows))
   return jnp.take_along_axis(tokens_BxK, chosen_B[:, None], -1)[:, 0]
 
@@ -174,10 +173,14 @@ def _above(weights, rows):
 
 
 def nucleus(falling_weights: jax.Array, top_p: jax.Array) -> jax.Array:
-  """Zeroes the weights after those whose share of the sum reaches `top_p`."""
+  """Zeroes the weights after those whose share of the sum reaches `top_p`.
+
+  1 keeps all, whatever the sum is rounded to.
+  """
   mass = jnp.cumsum(falling_weights, -1)
   mass_before = jnp.pad(mass[:, :-1], [(0, 0), (1, 0)])
-  return jnp.where(mass_before < top_p * mass[:, -1:], falling_weights, 0.0)
+  most = jnp.where(top_p < 1, top_p * mass[:, -1:], jnp.inf)
+  return jnp.where(mass_before < most, falling_weights, 0.0)
 
 
 def draw(uniform_B: jax.Array, weights: jax.Array) -> jax.Array:

@@ -127,49 +127,32 @@ Column = Any  # an array with a value for each row; of `line`, a value
 
 
 class Rows(NamedTuple):
-  """The options of B rows. Rows that aren't active are computed and ignored."""
+  """The options of B rows. Rows that aren't active are computed and ignored.
 
-  active_B: Column
-  seed_B: Column  # the low 32 bits
-  seed_high_B: Column  # the high 32 bits
-  index_B: Column  # of the row among those of one seed
-  temperature_B: Column
-  top_k_B: Column
-  top_p_B: Column
-  min_p_B: Column
-  repetition_B: Column
-  presence_B: Column
-  frequency_B: Column
-  biased_B: Column
-  constrained_B: Column
-  limit_B: Column  # new tokens, at most
-  least_B: Column  # before the boundary may come
-  boundary_B: Column  # the token that ends the row; -1: none
-  alternatives_B: Column  # most likely tokens to report
-  adapter_B: Column  # of the model that makes the logits
+  The defaults are those of such a row, and have the types of the columns.
+  """
+
+  active_B: Column = np.bool_(False)
+  seed_B: Column = np.uint32(0)  # the low 32 bits
+  seed_high_B: Column = np.uint32(0)  # the high 32 bits
+  index_B: Column = np.uint32(0)  # of the row among those of one seed
+  temperature_B: Column = np.float32(1)
+  top_k_B: Column = np.int32(0)
+  top_p_B: Column = np.float32(1)
+  min_p_B: Column = np.float32(0)
+  repetition_B: Column = np.float32(1)
+  presence_B: Column = np.float32(0)
+  frequency_B: Column = np.float32(0)
+  biased_B: Column = np.bool_(False)
+  constrained_B: Column = np.bool_(False)
+  limit_B: Column = np.int32(0)  # new tokens, at most
+  least_B: Column = np.int32(0)  # before the boundary may come
+  boundary_B: Column = np.int32(-1)  # the token that ends the row; -1: none
+  alternatives_B: Column = np.int32(0)  # most likely tokens to report
+  adapter_B: Column = np.int32(0)  # of the model that makes the logits
 
 
-# A row that isn't active, with the types of its columns.
-UNUSED = Rows(
-  active_B=np.bool_(False),
-  seed_B=np.uint32(0),
-  seed_high_B=np.uint32(0),
-  index_B=np.uint32(0),
-  temperature_B=np.float32(1),
-  top_k_B=np.int32(0),
-  top_p_B=np.float32(1),
-  min_p_B=np.float32(0),
-  repetition_B=np.float32(1),
-  presence_B=np.float32(0),
-  frequency_B=np.float32(0),
-  biased_B=np.bool_(False),
-  constrained_B=np.bool_(False),
-  limit_B=np.int32(0),
-  least_B=np.int32(0),
-  boundary_B=np.int32(-1),
-  alternatives_B=np.int32(0),
-  adapter_B=np.int32(0),
-)
+UNUSED = Rows()
 
 
 def make_table(B: int) -> Rows:

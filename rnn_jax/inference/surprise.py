@@ -150,8 +150,7 @@ class Score:
     """Yields all predicted tokens in order, also those that don't count."""
     values, tokenizer = self.values, self.tokenizer
     ids = np.append(values.top_LxK.ravel(), self.framed.ids_L)
-    spelled = framing.bytes_of(ids, tokenizer)
-    names = {i: readable(raw) for i, raw in spelled.items()}
+    names = {i: readable(tokenizer.spelled[i]) for i in {*ids.tolist()}}
     columns = (self.framed.ids_L, self.spans_Lx2, self.framed.counted_L)
     for n, (i, (start, stop), counted) in enumerate(
       zip(*(column.tolist() for column in columns), strict=True)

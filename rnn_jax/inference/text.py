@@ -9,7 +9,6 @@ import codecs
 import dataclasses
 from collections.abc import Iterable
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -89,33 +88,6 @@ class Completion:
     return float(np.sum(self.logprobs, dtype=np.float64))
 
 
-class TokenBytes:
-  """The bytes of tokens, as the tokenizer has them, but faster.
-
-  Attributes:
-    boundary: the token that ends a document.
-  """
-
-  def __init__(self, tokenizer: tokenizer_lib.Tokenizer) -> None:
-    self.boundary = tokenizer.boundary
-    self._bytes = [tokenizer.decode_bytes([n]) for n in range(tokenizer.size)]
-
-  def decode_bytes(self, ids: int | Sequence[int]) -> bytes:
-    """Returns the bytes of one token or several."""
-    if isinstance(ids, int):
-      return self._bytes[ids]
-    return b''.join([self._bytes[n] for n in ids])
-
-
-class Decodes(Protocol):
-  """What a Row needs of a tokenizer."""
-
-  @property
-  def boundary(self) -> int: ...
-
-  def decode_bytes(self, ids: int | Sequence[int]) -> bytes: ...
-
-
 class Row:
   """A text that is being written.
 
@@ -126,7 +98,9 @@ class Row:
     reason: why it ended; '' until it did.
   """
 
-  def __init__(self, tokenizer: Decodes, options: Options) -> None:
+  def __init__(
+    self, tokenizer: tokenizer_lib.Tokenizer, options: Options
+  ) -> None:
     self.made = 0
     self.tokens: list[int] = []
     self.logprobs: list[float] = []
@@ -183,21 +157,22 @@ class Writer:
     text: all that was written so far.
   """
 
-  def __init__(self, tokenizer: Decodes, stop: Iterable[str]):
+  def __init__(self, tokenizer: tokenizer_lib.Tokenizer, stop: Iterable[str]):
     self.stopped = False
     self.text = ''
-    self._tokenizer = tokenizer
+    self._spelled = tokenizer.spelled
     self._stop = tuple(stop)
     self._decoder = codecs.getincrementaldecoder('utf-8')('replace')
     self._held = ''
 
   def write(self, tokens: Sequence[int]) -> int:
     """Reads tokens up to a stop string. Returns how many it read."""
+    spelled = [self._spelled[token] for token in tokens]
     if not self._stop:
-      self._release(self._decoder.decode(self._bytes(tokens)))
+      self._release(self._decoder.decode(b''.join(spelled)))
       return len(tokens)
-    for count, token in enumerate(tokens, 1):
-      self._hold(self._decoder.decode(self._bytes(token)))
+    for count, raw in enumerate(spelled, 1):
+      self._hold(self._decoder.decode(raw))
       if self.stopped:
         return count
     return len(tokens)
@@ -211,9 +186,6 @@ class Writer:
       self._hold(rest)
     if not self.stopped:
       self._release(self._held + ('' if self._stop else rest))
-
-  def _bytes(self, tokens):
-    return self._tokenizer.decode_bytes(tokens)
 
   def _release(self, text):
     self.text += text

@@ -242,7 +242,7 @@ class _Vocabulary:
 
   def __init__(self, tokenizer) -> None:
     self.eos_token_id = tokenizer.boundary
-    self.tokens = [tokenizer.decode_bytes([n]) for n in range(tokenizer.size)]
+    self.tokens = [*tokenizer.spelled]
     self.tokens[tokenizer.boundary] = b'<|boundary|>'
     self.special_token_ids = [tokenizer.boundary]
     if tokenizer.unknown is not None:

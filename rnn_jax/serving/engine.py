@@ -2,7 +2,7 @@
 
     engine = Engine(bundle, Options(slots=16))
     with engine.running():
-      ids = engine.model().generator.encode('def main(')
+      ids = engine.model().prompts.encode('def main(')
       handle = engine.submit(ids, requests.Options(max_new_tokens=50))
       print(handle.result().completions[0].text)
 
@@ -12,12 +12,12 @@ together until a row ends and leaves its slot to the next one; scheduler.py says
 what is next.
 
 A request's tokens and log-probabilities are the same bits whatever else is
-served: programs have fixed shapes, rows never mix (programs.py), a text decides
+served: programs have fixed shapes, rows never mix (slots.py), a text decides
 where its chunks begin, and a state is only reused if the same programs made it
 of the same tokens. Decoding makes a state in another program than reading does,
 so a reply is read again, in idle moments, before the next turn continues it.
 
-One thread runs `run` or calls `step`; all else may be called from any thread.
+One thread makes the steps; all but `step` may be called from any thread.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ from rnn_jax import errors
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import prefixes as prefixes_lib
-from rnn_jax.serving import programs as programs_lib
 from rnn_jax.serving import reading
 from rnn_jax.serving import requests
 from rnn_jax.serving import scheduler as scheduler_lib
 from rnn_jax.serving import served as served_lib
+from rnn_jax.serving import slots as slots_lib
 from rnn_jax.serving import work
 
 NAP = 0.5  # seconds after which an idle engine looks again
@@ -126,7 +126,6 @@ class Engine:
     self._first = self._serve(model, adapters)
     self._intake = work.Intake(options.queue)
     self._scheduler: scheduler_lib.Scheduler | None = None
-    self._runs = False
     self._thread: threading.Thread | None = None
 
   def _serve(self, model, adapters):
@@ -154,25 +153,23 @@ class Engine:
     Raises:
       InputError: the numbers of a row depend on its slot on this device.
     """
-    return self._built().programs.compiled
+    made = self._built()
+    return made.slots.compiled + made.reader.compiled
 
   def _built(self):
     """Returns what makes the steps."""
     if self._scheduler is None:
-      options = self.options
-      programs = programs_lib.Programs(
-        self._first.generator.model,
-        self._first.weights,
-        options.slots,
-        options.steps,
-        options.chunks,
+      options, served = self.options, self._first
+      model, weights = served.network, served.weights
+      store = prefixes_lib.Store(options.prefix_bytes)
+      reader = reading.Reader(model, weights, options.chunks, store)
+      boundary = served.tokenizer.boundary
+      slots = slots_lib.Slots(
+        model, weights, options.slots, options.steps, boundary
       )
+      slots.check(weights, reader.sample(weights), weights.models - 1)
       self._scheduler = scheduler_lib.Scheduler(
-        self._first,
-        programs,
-        prefixes_lib.Store(options.prefix_bytes),
-        options.read_seconds,
-        self._intake,
+        served, slots, reader, store, options.read_seconds, self._intake
       )
     return self._scheduler
 
@@ -187,7 +184,7 @@ class Engine:
     """Queues a request. Returns its handle.
 
     Args:
-      ids: what is read, as `model().generator.encode` returns it of a text.
+      ids: what is read, as `model().prompts.encode` returns it of a text.
       options: how to continue it.
       listener: see requests.Handle.
 
@@ -216,7 +213,7 @@ class Engine:
     if state is not None:
       served.check_state(state)
       before = state.count
-    served.generator.check(ids, options, before)
+    served.prompts.check(ids, options, before)
     matcher = None
     if options.constraint is not None:
       matcher = served.grammars.matcher(options.constraint)
@@ -283,7 +280,7 @@ class Engine:
       steps=made.slots.steps,
       prefixes=made.store.counts,
       first_token_seconds=tuple(made.first_token),
-      compiled=made.programs.compiled,
+      compiled=made.slots.compiled + made.reader.compiled,
     )
 
   def generate(
@@ -303,11 +300,11 @@ class Engine:
     Raises:
       InputError: the model can't serve one.
     """
-    generator, state = self.model(options.adapter).generator, options.state
+    encode, state = self.model(options.adapter).prompts.encode, options.state
     ended = None if state is None else state.ended
     handles: list[requests.Handle] = []
     for n, prompt in enumerate(prompts):
-      ids = generator.encode(prompt, ended=ended)
+      ids = encode(prompt, ended=ended)
       index = options.index + n * options.n
       own = dataclasses.replace(options, index=index)
       while len(handles) == n:
@@ -333,20 +330,18 @@ class Engine:
   def start(self) -> None:
     """Runs the engine in a thread of its own, until `close`."""
     self.warm_up()
-    self._runs = True
-    self._thread = threading.Thread(target=self.run, name='engine', daemon=True)
+    self._thread = threading.Thread(
+      target=self._run, name='engine', daemon=True
+    )
     self._thread.start()
 
-  def run(self) -> None:
-    """Makes steps until `close`, in this thread."""
+  def _run(self):
     scheduler = self._built()
-    self._runs = True
     try:
       while not self._intake.closed or self._intake.live:
         if not scheduler.step():
           self._intake.wait(NAP)
     finally:
-      self._runs = False
       scheduler.fail_all(requests.ClosedError('the engine has ended'))
 
   def close(self, drain_seconds: float = 30.0) -> None:
@@ -368,7 +363,7 @@ class Engine:
     self._intake.cancel_reloads()
 
   def _make_progress(self):
-    if self._runs:
+    if self._thread is not None and self._thread.is_alive():
       time.sleep(POLL)
     else:
       self.step()

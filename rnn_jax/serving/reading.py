@@ -7,7 +7,8 @@ few for the smallest size, step by step:
 
     sizes 16, 64:   150 tokens = 64 + 64 + 16 + 6 steps
 
-Each chunk is one call of a program for one row. Its key is a chained digest,
+Each chunk is one call of a program for one row, whose matrices are summed with
+those of its adapter (inference/row_adapters.py). Its key is a chained digest,
 SHA-256 of (the key before, the chunk's tokens). Equal keys are equal calls from
 the text's beginning on, hence equal states, to the last bit. States at the ends
 of the largest chunks and of segments are worth keeping: other texts that begin
@@ -16,16 +17,20 @@ in the same way have the same ones.
 
 import collections
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.inference import decode
+from rnn_jax.inference import row_adapters
+from rnn_jax.models import int8_weights
 from rnn_jax.serving import prefixes
-from rnn_jax.serving import programs as programs_lib
 from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import work
 
@@ -122,16 +127,43 @@ class Reader:
   """Reads texts from the longest stored beginning on. It is for one thread.
 
   Attributes:
+    blank: what the model knows before any text.
     tokens: how many were read.
+    compiled: how many programs there are.
   """
 
   def __init__(
-    self, programs: programs_lib.Programs, store: prefixes.Store
+    self,
+    model: nn.Module,
+    weights: decode.Weights,
+    sizes: tuple[int, ...],
+    store: prefixes.Store,
   ) -> None:
-    """Takes the programs and the store of beginnings."""
+    """Compiles the programs.
+
+    Args:
+      model: the model.
+      weights: those it computes with are like these.
+      sizes: of chunks, rising.
+      store: of beginnings.
+    """
     self.tokens = 0
-    self._programs = programs
+    self._sizes = sizes
     self._store = store
+    self._device = weights.device
+    self._numbers = jax.device_put(
+      [np.int32(n) for n in range(max(sizes[0], weights.models))], self._device
+    )
+    self.blank = prefixes.Entry(*decode.fresh.lower(model).compile()())
+    like, number = self.blank.state, jax.ShapeDtypeStruct((), jnp.int32)
+    self._read = {
+      size: _read.lower(model, weights, like, _ids(1, size), number).compile()
+      for size in sizes
+    }
+    self._step = decode.read.lower(
+      model, weights, like, _ids(sizes[0]), number, number
+    ).compile()
+    self.compiled = 2 + len(sizes)
 
   def prompt(
     self,
@@ -144,17 +176,16 @@ class Reader:
     Raises:
       InputError: its state isn't the model's.
     """
-    programs, given = self._programs, job.options.state
+    given = job.options.state
     if given is None:
-      job.root = served.root
-      job.base = prefixes.Entry(programs.blank.state, programs.blank.logits_BxV)
+      job.root, job.base = served.root, self.blank
     else:
       served.check_state(given)  # the model may have changed
-      tree = jax.tree.structure(programs.blank.state)
+      tree = jax.tree.structure(self.blank.state)
       state = jax.tree.unflatten(tree, given.leaves)
       job.root = bytes.fromhex(given.text)
       job.base = prefixes.Entry(
-        *jax.device_put((state, given.logits_1xV), programs.device)
+        *jax.device_put((state, given.logits_1xV), self._device)
       )
     return self.text(served, job, job.ids, done)
 
@@ -166,8 +197,7 @@ class Reader:
     done: Callable[[Reading], None],
   ) -> Reading:
     """Returns the reading of a text that begins as a job's prompt does."""
-    sizes = self._programs.sizes
-    chunks = plan(job.root, ids, served.segment_end, sizes)
+    chunks = plan(job.root, ids, served.segment_end, self._sizes)
     keys = [chunk.key if chunk.kept else b'' for chunk in chunks]
     count, entry = self._store.longest(keys)
     if job.read is not None:  # the prompt's end, which may not be stored
@@ -188,13 +218,58 @@ class Reader:
   def advance(self, weights: decode.Weights, current: Reading) -> bool:
     """Reads one chunk. Returns whether all has been read."""
     if current.chunks:
-      chunk = current.chunks.popleft()
-      current.entry = prefixes.Entry(
-        *self._programs.read(
-          weights, current.entry.state, chunk.tokens, current.job.adapter
-        )
-      )
+      chunk, adapter = current.chunks.popleft(), current.job.adapter
+      current.entry = self.read(weights, current.entry, chunk.tokens, adapter)
       self.tokens += len(chunk.tokens)
       if chunk.kept:
         self._store.put(chunk.key, current.entry)
     return not current.chunks
+
+  def read(
+    self,
+    weights: decode.Weights,
+    before: prefixes.Entry,
+    tokens: np.ndarray,
+    adapter: int,
+  ) -> prefixes.Entry:
+    """Returns what the model knows after a chunk."""
+    own = self._numbers[adapter]
+    if program := self._read.get(len(tokens)):
+      tokens_1xL = jax.device_put(tokens[None], self._device)
+      read = program(weights, before.state, tokens_1xL, own)
+    else:
+      filled = np.zeros(self._sizes[0], np.int32)
+      filled[: len(tokens)] = tokens
+      filled, count = jax.device_put(filled, self._device), len(tokens)
+      read = self._step(
+        weights, before.state, filled, self._numbers[count], own
+      )
+    return prefixes.Entry(*read)
+
+  def sample(self, weights: decode.Weights) -> prefixes.Entry:
+    """Returns what the model knows after any chunk, with its last adapter."""
+    V = self.blank.logits_1xV.shape[1]
+    chunk = np.arange(self._sizes[0], dtype=np.int32) % V
+    return self.read(weights, self.blank, chunk, weights.models - 1)
+
+
+def _ids(*shape):
+  return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _read(model, weights, state, tokens_1xL, adapter):
+  params = weights.params
+  if weights.adapters:
+    own = row_adapters.take(weights.adapters, adapter)
+    params = row_adapters.merged(int8_weights.unpack(params), own)
+  state, logits_1x1xV = decode.apply(
+    model, params, state, tokens_1xL, method=_last_logits
+  )
+  return state, logits_1x1xV[:, 0]
+
+
+def _last_logits(model, state, tokens_BxL, starts_BxL):
+  """Runs a model whose logits are needed only after the last token."""
+  state, x = model.hidden(state, tokens_BxL, starts_BxL)
+  return state, model.logits(model.normalize(x[:, -1:]))

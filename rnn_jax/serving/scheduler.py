@@ -17,7 +17,6 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.serving import defects
 from rnn_jax.serving import prefixes
-from rnn_jax.serving import programs as programs_lib
 from rnn_jax.serving import reading
 from rnn_jax.serving import requests
 from rnn_jax.serving import served as served_lib
@@ -36,7 +35,6 @@ class Scheduler:
 
   Attributes:
     served: the model.
-    programs: those of all models that it serves.
     slots, reader, store: where rows make tokens, texts are read, and states of
       their beginnings are.
     abandoned: set it to end all requests as they are.
@@ -48,21 +46,16 @@ class Scheduler:
   def __init__(
     self,
     served: served_lib.Served,
-    programs: programs_lib.Programs,
+    slots: slots_lib.Slots,
+    reader: reading.Reader,
     store: prefixes.Store,
     read_seconds: float,
     intake: work.Intake,
   ) -> None:
-    """Takes a model and its programs, and where requests come from.
-
-    Raises:
-      InputError: the numbers of a row depend on its slot on this device.
-    """
+    """Takes a model, where its rows are, and where requests come from."""
     self.served = served
-    self.programs = programs
-    self.slots = slots_lib.Slots(programs, served.tokenizer.boundary)
-    self.slots.check(served.weights)
-    self.reader = reading.Reader(programs, store)
+    self.slots = slots
+    self.reader = reader
     self.store = store
     self.abandoned = False
     self.totals: collections.Counter[str] = collections.Counter()
@@ -132,7 +125,7 @@ class Scheduler:
           self.slots.free(slot)
           self._end(row, reason)
       while job.placed < job.options.n:
-        self._end(job.next_row(self.served.token_bytes), reason)
+        self._end(job.next_row(self.served.tokenizer), reason)
 
   def _forget(self, job):
     """Removes a job from all that waits, is read, or waits for a slot."""
@@ -234,7 +227,7 @@ class Scheduler:
     if job.options.max_new_tokens:
       self._ready.append(job)
     else:
-      self._end(job.next_row(self.served.token_bytes), 'length')
+      self._end(job.next_row(self.served.tokenizer), 'length')
 
   def _fill_slots(self):
     """Gives free slots to completions whose prompt has been read."""
@@ -243,7 +236,7 @@ class Scheduler:
         return
       job = self._ready[0]
       try:
-        self.slots.place(slot, job.next_row(self.served.token_bytes))
+        self.slots.place(slot, job.next_row(self.served.tokenizer))
       except errors.InputError as error:  # its constraint is too large
         self._fail(job, error)
         continue

@@ -5,6 +5,7 @@ has a digest of its own, and so no state of one is ever read by another.
 """
 
 import copy
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 
@@ -12,11 +13,9 @@ import jax
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import decode
 from rnn_jax.inference import generate
 from rnn_jax.inference import row_adapters
-from rnn_jax.inference import text as text_lib
 from rnn_jax.models import int8_weights
 from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
@@ -33,11 +32,12 @@ class Served:
     weights: the parameters, and the adapters of all.
     adapter: which of them it is; 0: the model itself.
     names: of the adapters; the first is adapter 1.
-    generator: the model and its tokenizer, as inference/generate.py has them.
+    network: the model, in the form for inference.
+    tokenizer: the model's.
+    prompts: how its prompts become ids.
     digest: of all that its numbers follow from, in hexadecimal.
     root: the key of the state before any text (reading.py).
     grammars: makes the matchers of constraints.
-    token_bytes: the bytes of its tokens.
   """
 
   def __init__(
@@ -55,17 +55,16 @@ class Served:
     """
     if not isinstance(source, generate.Generator):
       source = generate.Generator.from_bundle(source, weights)
-    self.generator = source
-    model = source.model
+    self.network = model = source.model
+    self.tokenizer = source.tokenizer
+    self.prompts = source.prompts
     facts = (model.config, model.cell_config, model.policy)
     spec = repr(sorted(self.tokenizer.spec().items()))
     self.digest = states.digest(source.params, *map(repr, facts), spec)
     self.root = _root(self.digest, chunks)
     self.grammars = constraint.Grammars(self.tokenizer)
-    self.token_bytes = text_lib.TokenBytes(self.tokenizer)
-    leaves = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
-    shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(leaves)]
-    self._state_shapes = [*shapes, ((1, self.tokenizer.size), np.float32)]
+    blank = jax.eval_shape(lambda: decode.fresh(model))
+    self._state_shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(blank)]
     packed = int8_weights.is_packed(source.params)
     for name, adapter in adapters.items():
       generate.check_writes(adapter.config)
@@ -76,6 +75,7 @@ class Served:
           f"{name!r} was trained with adapters.base='int8': give 'int8'",
         )
     table = row_adapters.make_table([*adapters.values()])
+    row_adapters.check(model, source.params, table)
     self.weights = decode.Weights(source.params, jax.device_put(table))
     self.adapter = 0
     self.names = (*adapters,)
@@ -86,8 +86,8 @@ class Served:
   def _adapt(self, number, adapter, chunks):
     """Returns the model with an adapter."""
     own = copy.copy(self)
-    own.generator = copy.copy(self.generator)
-    own.generator.asks = adapter.config.task.answers
+    asks = adapter.config.task.answers
+    own.prompts = dataclasses.replace(self.prompts, asks=asks)
     options = adapter.config.adapters
     scale = repr((options.rank, options.alpha))
     own.digest = states.digest(adapter.changes, self.digest, scale)
@@ -111,19 +111,9 @@ class Served:
     return next((name for name, own in each if own.digest == digest), None)
 
   @property
-  def tokenizer(self) -> tokenizer_lib.Tokenizer:
-    """The model's."""
-    return self.generator.tokenizer
-
-  @property
-  def asks(self) -> bool:
-    """Whether it was trained on turns."""
-    return self.generator.asks
-
-  @property
   def segment_end(self) -> int | None:
     """The token that ends a segment of a text, or None."""
-    return self.tokenizer.boundary if self.asks else None
+    return self.tokenizer.boundary if self.prompts.asks else None
 
   def load_state(self, data: bytes, key: bytes) -> states.State:
     """Returns the state of bytes from `states.dump`.
@@ -159,6 +149,12 @@ class Served:
         'again'
       )
 
+  def blank_state(self) -> states.State:
+    """Returns a state of the size that all states have."""
+    *leaves, logits = (np.zeros(*each) for each in self._state_shapes)
+    text = '0' * len(self.digest)
+    return states.State(self.digest, text, 0, False, tuple(leaves), logits)
+
   def check_reload(self, new: 'Served') -> None:
     """Checks that another model differs only in the parameters' values.
 
@@ -170,10 +166,10 @@ class Served:
       for each in (self, new)
     ]
     same = shapes[0] == shapes[1]
-    same &= new.generator.model == self.generator.model
+    same &= new.network == self.network
     same &= new.names == self.names
     same &= all(
-      new.of(name).asks == self.of(name).asks
+      new.of(name).prompts.asks == self.of(name).prompts.asks
       for name in ('', *self.names)
       if same
     )

@@ -30,7 +30,6 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
-from typing import Protocol
 
 from rnn_jax import errors
 
@@ -112,34 +111,7 @@ class Limits:
       errors.refuse('store_days', self.days, 'give 0 (for ever) or more')
 
 
-class Store(Protocol):
-  """A place of states. All methods may be called from several threads.
-
-  Each raises UnavailableError if the place doesn't answer.
-  """
-
-  def put(self, owner: str, content: bytes, tokens: int, model: str) -> Record:
-    """Keeps a state. Raises QuotaError."""
-    ...
-
-  def get(self, owner: str, state_id: str) -> tuple[Record, bytes]:
-    """Returns a state, whole. Raises NotFoundError or DamagedError."""
-    ...
-
-  def list(self, owner: str) -> list[Record]:
-    """Returns the records of an owner, the oldest first."""
-    ...
-
-  def delete(self, owner: str, state_id: str) -> None:
-    """Removes a state. Raises NotFoundError."""
-    ...
-
-  def close(self) -> None:
-    """Lets go of files and connections."""
-    ...
-
-
-def open_store(place: str, limits: Limits | None = None) -> Store:
+def open_store(place: str, limits: Limits | None = None) -> 'Store':
   """Opens a place of states.
 
   Args:
@@ -160,7 +132,11 @@ def open_store(place: str, limits: Limits | None = None) -> Store:
 
 
 class FolderStore:
-  """States in a folder of this machine. Several processes may share it."""
+  """States in a folder of this machine. Several processes may share it.
+
+  All methods may be called from several threads. Each raises UnavailableError
+  if the place doesn't answer.
+  """
 
   def __init__(self, folder: pathlib.Path, limits: Limits) -> None:
     self._limits = limits
@@ -188,8 +164,8 @@ class FolderStore:
       _refuse_place(folder, error.__cause__ or error)
 
   def put(self, owner: str, content: bytes, tokens: int, model: str) -> Record:
-    """See Store."""
-    record = _record(content, tokens, model)
+    """Keeps a state. Raises QuotaError."""
+    record = make_record(content, tokens, model)
     with self._transaction() as database:
       self._remove_old()
       row = database.execute(
@@ -207,7 +183,7 @@ class FolderStore:
     return record
 
   def get(self, owner: str, state_id: str) -> tuple[Record, bytes]:
-    """See Store."""
+    """Returns a state, whole. Raises NotFoundError or DamagedError."""
     with self._transaction() as database:
       record = self._find(owner, state_id)
       database.execute(
@@ -219,7 +195,7 @@ class FolderStore:
     return record, _checked(record, content)
 
   def list(self, owner: str) -> list[Record]:
-    """See Store."""
+    """Returns the records of an owner, the oldest first."""
     with self._transaction() as database:
       self._remove_old()
       rows = database.execute(
@@ -229,13 +205,13 @@ class FolderStore:
     return [Record(*row) for row in rows]
 
   def delete(self, owner: str, state_id: str) -> None:
-    """See Store."""
+    """Removes a state. Raises NotFoundError."""
     with self._transaction() as database:
       self._find(owner, state_id)
       database.execute('delete from states where id = ?', (state_id,))
 
   def close(self) -> None:
-    """See Store."""
+    """Lets go of files and connections."""
     with self._lock:
       self._database.close()
 
@@ -299,8 +275,8 @@ class RedisStore:
       ) from None
 
   def put(self, owner: str, content: bytes, tokens: int, model: str) -> Record:
-    """See Store."""
-    record = _record(content, tokens, model)
+    """See FolderStore."""
+    record = make_record(content, tokens, model)
     with self._available():
       used = sum(each.size for each in self.list(owner))
       _check_quota(used + record.size, self._limits)
@@ -312,7 +288,7 @@ class RedisStore:
     return record
 
   def get(self, owner: str, state_id: str) -> tuple[Record, bytes]:
-    """See Store."""
+    """See FolderStore."""
     with self._available():
       found = self._redis.hget(_index(owner), state_id)
       content = self._redis.get(_key(owner, state_id))
@@ -324,7 +300,7 @@ class RedisStore:
     return record, _checked(record, content)
 
   def list(self, owner: str) -> list[Record]:
-    """See Store."""
+    """See FolderStore."""
     with self._available():
       rows = self._redis.hgetall(_index(owner))
       names = [name.decode() for name in rows]
@@ -340,7 +316,7 @@ class RedisStore:
     return sorted(kept, key=lambda record: (record.created, record.id))
 
   def delete(self, owner: str, state_id: str) -> None:
-    """See Store."""
+    """See FolderStore."""
     with self._available():
       pipe = self._redis.pipeline(transaction=True)
       pipe.delete(_key(owner, state_id))
@@ -349,7 +325,7 @@ class RedisStore:
         _refuse_id(state_id)
 
   def close(self) -> None:
-    """See Store."""
+    """See FolderStore."""
     self._redis.close()
 
   @contextlib.contextmanager
@@ -363,7 +339,11 @@ class RedisStore:
     return max(1, round(self._limits.days * DAY)) if self._limits.days else None
 
 
-def _record(content, tokens, model):
+Store = FolderStore | RedisStore
+
+
+def make_record(content: bytes, tokens: int, model: str) -> Record:
+  """Returns the record of a new state."""
   return Record(
     id=f'state-{secrets.token_hex(16)}',
     model=model,

@@ -1,6 +1,7 @@
 """A request within an engine: its job, its rows, and the queue of all jobs."""
 
 import collections
+import dataclasses
 import threading
 import time
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from concurrent import futures
 
 import numpy as np
 
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import text as text_lib
 from rnn_jax.serving import constraint
 from rnn_jax.serving import prefixes
@@ -15,14 +17,16 @@ from rnn_jax.serving import requests
 from rnn_jax.serving import served as served_lib
 
 
+@dataclasses.dataclass(eq=False)
 class Job:
   """A request from its submission to its reply.
 
   Attributes:
     ids, options: what is read, and how it is continued.
+    matcher: of a constraint, before the first token; None: there is none.
+    adapter: the number of its adapter; 0: the model itself.
     handle: of who waits.
     submitted: when, in seconds of time.monotonic.
-    adapter: the number of its adapter; 0: the model itself.
     root: the key of the state that the ids follow (reading.py).
     base: that state; None before the reading begins.
     read: the state after the prompt, and `key` its key; None until it is read.
@@ -32,27 +36,23 @@ class Job:
     timing: as in the reply.
   """
 
-  def __init__(
-    self,
-    ids: np.ndarray,
-    options: requests.Options,
-    matcher: constraint.Matcher | None,
-    adapter: int,
-  ) -> None:
-    self.ids = ids
-    self.options = options
-    self.adapter = adapter
-    self.handle = requests.Handle()
-    self.submitted = 0.0
-    self.root = b''
-    self.base: prefixes.Entry | None = None
-    self.read: prefixes.Entry | None = None
-    self.key = b''
-    self.placed = 0
-    self.completions: list[text_lib.Completion | None] = [None] * options.n
-    self.cached_tokens = 0
-    self.timing = requests.Timing()
-    self._matcher = matcher
+  ids: np.ndarray
+  options: requests.Options
+  matcher: constraint.Matcher | None
+  adapter: int
+  handle: requests.Handle = dataclasses.field(default_factory=requests.Handle)
+  submitted: float = 0.0
+  root: bytes = b''
+  base: prefixes.Entry | None = None
+  read: prefixes.Entry | None = None
+  key: bytes = b''
+  placed: int = 0
+  cached_tokens: int = 0
+  timing: requests.Timing = dataclasses.field(default_factory=requests.Timing)
+
+  def __post_init__(self) -> None:
+    self.completions: list[text_lib.Completion | None]
+    self.completions = [None] * self.options.n
 
   def seconds(self) -> float:
     """Returns the seconds since the submission."""
@@ -65,11 +65,10 @@ class Job:
     late = self.options.deadline_seconds
     return 'deadline' if late is not None and self.seconds() > late else ''
 
-  def next_row(self, token_bytes: text_lib.TokenBytes) -> 'Row':
+  def next_row(self, tokenizer: tokenizer_lib.Tokenizer) -> 'Row':
     """Returns the row of the next completion."""
-    matcher = self._matcher.copy() if self._matcher else None
     self.placed += 1
-    return Row(self, self.placed - 1, token_bytes, matcher)
+    return Row(self, self.placed - 1, tokenizer)
 
   @property
   def done(self) -> bool:
@@ -93,16 +92,12 @@ class Row(text_lib.Row):
   """
 
   def __init__(
-    self,
-    job: Job,
-    choice: int,
-    token_bytes: text_lib.TokenBytes,
-    matcher: constraint.Matcher | None,
+    self, job: Job, choice: int, tokenizer: tokenizer_lib.Tokenizer
   ) -> None:
-    super().__init__(token_bytes, job.options)
+    super().__init__(tokenizer, job.options)
     self.job = job
     self.choice = choice
-    self.matcher = matcher
+    self.matcher = job.matcher.copy() if job.matcher else None
     self.ended = False
 
   def records(

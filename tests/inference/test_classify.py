@@ -35,7 +35,7 @@ def test_padded_texts_have_the_probabilities_of_single_ones(model_and_params):
   model, params = model_and_params
   # More than a batch of them, of lengths that are padded to two shapes.
   given = texts([5, 90, 1, 33] + [2, 3] * (classify.ROWS // 2))
-  result = classify.probabilities(model, params, given)
+  result = classify.calibrated(classify.logits(model, params, given), 1.0)
   assert result.shape == (len(given), 3) and result.dtype == np.float32
   np.testing.assert_allclose(result.sum(-1), 1, rtol=1e-5)
   chosen = (0, 1, 2, 4)
@@ -53,15 +53,11 @@ def test_padded_texts_have_the_probabilities_of_single_ones(model_and_params):
 def test_the_order_of_the_texts_is_kept(model_and_params):
   model, params = model_and_params
   given = texts([7, 3, 5])
-  result = classify.probabilities(model, params, given)
-  turned = classify.probabilities(model, params, given[::-1])
+  result = classify.logits(model, params, given)
+  turned = classify.logits(model, params, given[::-1])
   np.testing.assert_array_equal(result, turned[::-1])
   assert len(np.unique(result.round(6), axis=0)) == 3
-
-
-def test_without_texts_there_are_no_probabilities(model_and_params):
-  model, params = model_and_params
-  assert classify.probabilities(model, params, []).shape == (0, 3)
+  assert classify.logits(model, params, []).shape == (0, 3)
 
 
 def test_few_padded_lengths_whatever_the_texts():
@@ -75,11 +71,11 @@ def test_few_padded_lengths_whatever_the_texts():
 
 def test_programs_are_as_many_as_padded_lengths(model_and_params):
   model, params = model_and_params
-  classify.text_probabilities.clear_cache()
+  classify.text_logits.clear_cache()
   given = texts([1, 2, 33, 64, 65, 66, 67, 90, 100, 128, 129])
-  together = classify.probabilities(model, params, given)
-  assert classify.text_probabilities._cache_size() == 2
+  together = classify.logits(model, params, given)
+  assert classify.text_logits._cache_size() == 2
   for n in (0, 4, 5, 7, 10):
-    alone = classify.probabilities(model, params, given[n : n + 1])
+    alone = classify.logits(model, params, given[n : n + 1])
     np.testing.assert_array_equal(alone[0], together[n])
-  assert classify.text_probabilities._cache_size() == 2
+  assert classify.text_logits._cache_size() == 2

@@ -1,6 +1,7 @@
 """Conversations: reading turns one by one equals one pass over all."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -63,7 +64,8 @@ def test_an_invalid_turn_changes_nothing(generator, monkeypatch):
   assert talk.say(TURNS[0]) == asked.text
   with pytest.raises(errors.InputError, match='stop=.*leave it out'):
     conversation.Conversation(generator, generate.Options(stop=('x',)))
-  monkeypatch.setattr(generator, 'asks', False)
+  other = dataclasses.replace(generator.prompts, asks=False)
+  monkeypatch.setattr(generator, 'prompts', other)
   with pytest.raises(errors.InputError, match="task.name='dialogue'"):
     conversation.Conversation(generator, options)
 

@@ -289,7 +289,7 @@ def test_learned_positions_limit_the_length():
   with pytest.raises(errors.InputError, match='=16: after 46 .* only 15 more'):
     generator.generate(['x' * 45], settings)
   with pytest.raises(errors.InputError, match='learned positions for 60 tok'):
-    generator.asks = True
+    generator.prompts = dataclasses.replace(generator.prompts, asks=True)
     conversation.Conversation(generator, settings)
 
 

@@ -158,8 +158,8 @@ def finish(served, handles):
 
 def _encode(served, prompt, options):
   state = options.state
-  generator = served.model(options.adapter).generator
-  return generator.encode(prompt, ended=state and state.ended)
+  prompts = served.model(options.adapter).prompts
+  return prompts.encode(prompt, ended=state and state.ended)
 
 
 def alone(served, request):

@@ -139,12 +139,16 @@ def test_a_state_is_of_its_adapter(bundle, adapters, served):
 
 
 def test_turns_are_an_adapters_own(served):
-  assert [served.model(name).asks for name in NAMES] == [False, False, True]
+  assert [served.model(name).prompts.asks for name in NAMES] == [
+    False,
+    False,
+    True,
+  ]
   said = turns.alternate(['abc'])
-  ids = served.model('y').generator.encode_turns(said)
+  ids = served.model('y').prompts.encode_turns(said)
   assert ids[0] == ids[-1] == models.CHARACTERS.boundary
   with pytest.raises(errors.InputError, match="wasn't trained on turns"):
-    served.model('x').generator.encode_turns(said)
+    served.model('x').prompts.encode_turns(said)
   with pytest.raises(
     errors.InputError, match=r"adapter='z': give one of \('x'"
   ):

@@ -14,6 +14,7 @@ from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
+from rnn_jax.serving import slots
 from rnn_jax.serving import work
 from tests.serving import models
 from tests.support import chats
@@ -150,7 +151,7 @@ def test_the_next_turn_reads_only_what_is_new(talks):
   """And it gets the bits of a conversation that is read from its beginning."""
   cold = models.make(models.generator(asks=True), prefix_bytes=0)
   ids, known = (
-    talks.model().generator.encode_turns(turns.alternate(['abc def'])),
+    talks.model().prompts.encode_turns(turns.alternate(['abc def'])),
     0,
   )
   assert ids[0] == ids[-1] == models.CHARACTERS.boundary
@@ -170,7 +171,7 @@ def test_the_next_turn_reads_only_what_is_new(talks):
       [
         ids,
         said,
-        talks.model().generator.encode_turns(turns.alternate([new]), True),
+        talks.model().prompts.encode_turns(turns.alternate([new]), True),
       ]
     )
   read = endless(ids, max_new_tokens=0, returns_state=True)
@@ -189,9 +190,9 @@ def test_a_state_of_turns_continues_with_a_turn(talks):
   reply = handle.result()
   ids = np.concatenate(
     [
-      talks.model().generator.encode('abc'),
+      talks.model().prompts.encode('abc'),
       np.array(reply.completions[0].tokens, np.int32),
-      talks.model().generator.encode_turns(
+      talks.model().prompts.encode_turns(
         turns.alternate(['de']), reply.state.ended
       ),
     ]
@@ -209,14 +210,14 @@ def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
   said = [turns.Message('system', 'abc'), turns.Message('user', 'de')]
   whole = '<|im_start|>system\nabc<|im_end|>\n<|im_start|>user\nde<|im_end|>\n'
   whole = chats.ids(whole + '<|im_start|>assistant\n')
-  assert talks.model().generator.encode_turns(said).tolist() == whole
+  assert talks.model().prompts.encode_turns(said).tolist() == whole
   # A state after the system's turn, one after a reply, one after half of it.
-  read = talks.model().generator.encode_turns(said[:1], None, False)
+  read = talks.model().prompts.encode_turns(said[:1], None, False)
   asked = models.ask(read, max_new_tokens=0, returns_state=True)
   state = write(talks, asked).state
   for bias, reason in ((50.0, 'boundary'), (-50.0, 'length')):
     asked = models.ask(
-      talks.model().generator.encode_turns(said[1:], state.ended),
+      talks.model().prompts.encode_turns(said[1:], state.ended),
       max_new_tokens=3,
       returns_state=True,
       sampling=sampling.Sampling(logit_bias={end: bias}),
@@ -233,7 +234,7 @@ def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
     ids += chats.ids(
       '\n<|im_start|>user\nfg<|im_end|>\n<|im_start|>assistant\n'
     )
-    continued = talks.model().generator.encode('fg', ended=reply.state.ended)
+    continued = talks.model().prompts.encode('fg', ended=reply.state.ended)
     assert ids == [*whole, *completion.tokens, *continued]
     if reason == 'boundary':  # else the two are read in different chunks
       one = models.ask(np.array(ids), max_new_tokens=9)
@@ -242,9 +243,9 @@ def test_a_state_between_turns_of_a_template_is_that_of_the_whole():
 
 def test_turns_are_checked(served, talks):
   with pytest.raises(errors.InputError, match="wasn't trained on turns"):
-    served.model().generator.encode_turns(turns.alternate(['a']))
+    served.model().prompts.encode_turns(turns.alternate(['a']))
   end = talks.model().tokenizer.boundary
-  ids = talks.model().generator.encode_turns(turns.alternate(['a', ' ', 'b']))
+  ids = talks.model().prompts.encode_turns(turns.alternate(['a', ' ', 'b']))
   a, b = (talks.model().tokenizer.encode(text) for text in 'ab')
   assert ids.tolist() == [end, *a, end, end, *b, end]
 
@@ -356,7 +357,7 @@ def test_the_engine_survives_a_call_that_fails(served, monkeypatch):
     raise MemoryError
 
   with monkeypatch.context() as patch:
-    patch.setattr(served._built().programs, '_decode', fail)
+    patch.setattr(served._built().slots, '_decode', fail)
     served.step()
   for handle in bad:
     with pytest.raises(MemoryError):
@@ -491,15 +492,21 @@ def test_bad_options_are_refused(changes, message):
 
 def test_rows_that_differ_by_slot_are_refused(monkeypatch):
   served = models.make(models.generator())
-  decode = engine.programs_lib.Programs.decode
+  check = slots.Slots.check
 
   def disturbed(self, *arguments):
-    carry, produced = decode(self, *arguments)
-    logits = np.array(carry.logits_BxV)
-    logits[1, 0] = np.nextafter(logits[1, 0], 9)
-    return carry._replace(logits_BxV=logits), produced
+    decode = self._decode
 
-  monkeypatch.setattr(engine.programs_lib.Programs, 'decode', disturbed)
+    def differ(*given):
+      carry, produced = decode(*given)
+      logits = np.array(carry.logits_BxV)
+      logits[1, 0] = np.nextafter(logits[1, 0], 9)
+      return carry._replace(logits_BxV=logits), produced
+
+    self._decode = differ
+    check(self, *arguments)
+
+  monkeypatch.setattr(slots.Slots, 'check', disturbed)
   with pytest.raises(errors.InputError, match='slots=4: on this device'):
     served.warm_up()
 
@@ -536,7 +543,7 @@ def test_prompts_of_others_wait_for_one_chunk_at_most(served):
 
 def test_learned_positions_limit_the_length():
   served = models.make(models.generator('positions'), chunks=(8,))
-  longest = served.model().generator.longest
+  longest = served.model().prompts.longest
   assert longest == 40
   for count in (1, 30, longest):
     asked = endless(

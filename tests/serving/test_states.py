@@ -50,7 +50,7 @@ def test_a_state_is_that_of_reading_its_text(served, other, reply):
   """It is read in the same chunks as the whole text, not decoded."""
   ids = np.concatenate(
     [
-      served.model().generator.encode('abc def'),
+      served.model().prompts.encode('abc def'),
       np.array(reply.completions[0].tokens, np.int32),
     ]
   )

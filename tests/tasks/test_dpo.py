@@ -257,7 +257,7 @@ def test_a_run_prefers_what_was_chosen(tmp_path, capsys):
   bundle = bundle_lib.read(str(run), 'best')
   good, bad = score.Scorer(bundle).score(['1 key\nkey.', '1 key\nzz'])
   assert good.logprob > bad.logprob and good.token_count == 5
-  assert generate.Generator.from_bundle(bundle).asks
+  assert generate.Generator.from_bundle(bundle).prompts.asks
 
 
 @pytest.mark.slow

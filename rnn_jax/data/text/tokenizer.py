@@ -47,6 +47,7 @@ class Tokenizer:
     size: entries of the vocabulary, the boundary included.
     boundary: the id of the document boundary.
     unknown: the id for what the vocabulary lacks; None if it lacks nothing.
+    spelled: the bytes of each id.
     lossless: whether decoding restores the text.
     ids_are_bytes: whether the ids of a text are its bytes.
     template: the chat template that frames turns, or None.
@@ -60,12 +61,12 @@ class Tokenizer:
   def __init__(
     self, table: Iterable[bytes], boundary: int | None = None
   ) -> None:
-    self._table = (*table,) if boundary is not None else (*table, b'')
-    self.boundary = len(self._table) - 1 if boundary is None else boundary
+    self.spelled = (*table,) if boundary is not None else (*table, b'')
+    self.boundary = len(self.spelled) - 1 if boundary is None else boundary
 
   @property
   def size(self) -> int:
-    return len(self._table)
+    return len(self.spelled)
 
   def encode(self, text: str | bytes) -> np.ndarray:
     """Returns the int32 ids of a text.
@@ -107,7 +108,7 @@ class Tokenizer:
 
   def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
     """Returns the bytes of ids; either end may be part of a character."""
-    return b''.join(self._table[i] for i in np.asarray(ids).ravel())
+    return b''.join(self.spelled[i] for i in np.asarray(ids).ravel())
 
   def decode(self, ids: npt.ArrayLike) -> str:
     """Returns the text of ids; a cut character becomes U+FFFD."""

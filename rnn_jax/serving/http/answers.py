@@ -39,22 +39,20 @@ class Shape:
 
   Attributes:
     adapter: which writes; '': the model itself.
-    counts: how many texts of each prompt.
+    n: how many texts of each prompt.
+    prompts: how many there are.
     prompt_tokens: of all prompts.
     logprobs: how many of the most likely tokens to report; None: none, and no
       log-probabilities.
-    echo: whether it begins with the prompt.
-    writes: whether new tokens are wanted.
     seed: of the sampling.
     chat: whether it is that of a chat.
   """
 
   adapter: str
-  counts: tuple[int, ...]
+  n: int
+  prompts: int
   prompt_tokens: int
   logprobs: int | None
-  echo: bool
-  writes: bool
   seed: int
   chat: bool
 
@@ -72,13 +70,12 @@ class Answer:
     self._shape = shape
     self._service = service
     self._created = int(time.time())
-    self._model = service.writer(shape.adapter)
-    self._texts = [''] * sum(shape.counts)
+    self._model = service.engine.model(shape.adapter)
+    self._texts = [''] * (shape.n * shape.prompts)
     self._logprobs: list[Any] = [self._no_logprobs() for _ in self._texts]
     self._begun = [False] * len(self._texts)
     self._echoed = [0] * len(self._texts)  # characters of the prompts
     self._places = [_Places(0) for _ in self._texts]
-    self._numbers = np.cumsum([0, *shape.counts])
 
   # The prompt.
 
@@ -96,13 +93,13 @@ class Answer:
       values: what the model says of the tokens of each prompt but its first;
         None without log-probabilities.
     """
-    parts = []
+    parts, n = [], self._shape.n
     for number, ids in enumerate(prompts):
       text = self._model.tokenizer.decode(ids)
       entry = None
       if self._shape.logprobs is not None:
         entry = self._prompt_logprobs(ids, added[number], values[number])
-      for index in self._indices(number):
+      for index in range(number * n, (number + 1) * n):
         self._places[index] = _Places(len(text))
         self._echoed[index] = len(text)
         self._add(index, text, entry)
@@ -136,7 +133,7 @@ class Answer:
     for token in tokens:
       by_choice.setdefault(token.choice, []).append(token)
     for choice, own in by_choice.items():
-      index = int(self._numbers[number]) + choice
+      index = number * self._shape.n + choice
       entry = None if self._shape.logprobs is None else self._no_logprobs()
       for token in own:
         if entry is not None:
@@ -152,13 +149,15 @@ class Answer:
   def end(
     self, replies: Sequence[requests.Reply]
   ) -> tuple[list[dict[str, Any]], list[Any]]:
-    """Reads the replies. Returns (the last parts, the finished choices)."""
+    """Reads the replies; none: no token was wanted.
+
+    Returns:
+      (the last parts, the finished choices).
+    """
     parts, choices = [], []
     completions = [each for reply in replies for each in reply.completions]
-    if not self._shape.writes:
-      completions = [text_lib.Completion('', (), (), 'length')] * len(
-        self._texts
-      )
+    nothing = [text_lib.Completion('', (), (), 'length')] * len(self._texts)
+    completions = completions or nothing
     for index, completion in enumerate(completions):
       shown = len(self._texts[index]) - self._echoed[index]
       rest = completion.text[shown:]
@@ -185,7 +184,7 @@ class Answer:
   def usage(self, replies: Sequence[requests.Reply]) -> dict[str, Any]:
     """Returns how many tokens were read and made."""
     read = self._shape.prompt_tokens
-    new = sum(reply.new_tokens for reply in replies) * self._shape.writes
+    new = sum(reply.new_tokens for reply in replies)
     cached = sum(reply.cached_tokens for reply in replies)
     return {
       'prompt_tokens': read,
@@ -228,9 +227,6 @@ class Answer:
     message = {'role': 'assistant', 'content': text, 'refusal': None}
     return {'index': index, 'message': message, 'logprobs': entry, **end}
 
-  def _indices(self, number):
-    return range(self._numbers[number], self._numbers[number + 1])
-
   # Log-probabilities.
 
   def _no_logprobs(self):
@@ -252,7 +248,7 @@ class Answer:
       return
     entry['tokens'].append(self._token_text(token))
     entry['token_logprobs'].append(logprob)
-    raw = self._model.token_bytes.decode_bytes(token)
+    raw = self._model.tokenizer.spelled[token]
     entry['text_offset'].append(places.next(raw))
     names = None
     if best is not None:
@@ -264,7 +260,7 @@ class Answer:
 
   def _token_text(self, token):
     """Returns a token's text, or 'bytes:\\xe2' of incomplete characters."""
-    raw = self._model.token_bytes.decode_bytes(token)
+    raw = self._model.tokenizer.spelled[token]
     try:
       return raw.decode()
     except UnicodeDecodeError:
@@ -274,7 +270,7 @@ class Answer:
     return {
       'token': self._token_text(token),
       'logprob': logprob,
-      'bytes': [*self._model.token_bytes.decode_bytes(token)],
+      'bytes': [*self._model.tokenizer.spelled[token]],
     }
 
   def _add(self, index, text, entry):

@@ -176,7 +176,7 @@ class _Routes(base.Routes):
         'active': stats.active,
         'queued': stats.queued,
         'new_tokens': stats.new_tokens,
-        'state_bytes': self.service.state_bytes,
+        'state_bytes': self.service.conversations.state_bytes,
         'prefix_states': stats.prefixes.entries,
         'prefix_bytes': stats.prefixes.nbytes,
       }
@@ -189,7 +189,7 @@ class _Routes(base.Routes):
         'give a key whose line in the file of keys ends with admin',
         code='not_admin',
       )
-    form = await self.form(schemas.Reload, request)
+    form = schemas.parse(schemas.Reload, await request.body())
     step = await base.thread(self.service.reload, form.checkpoint)
     return base.json_response({'object': 'reload', 'step': step})
 
@@ -220,8 +220,4 @@ async def _of_starlette(request: Request, error: Any) -> Response:
 
 
 async def _of_error(request: Request, error: Any) -> Response:
-  failure = http_errors.of(error)
-  assert failure is not None
-  if failure.code:
-    request.state.entry['code'] = failure.code
-  return http_errors.respond(failure)
+  return http_errors.respond(http_errors.explain(error, request.state.entry))

@@ -13,6 +13,7 @@ import pydantic
 from starlette import responses
 
 from rnn_jax import errors
+from rnn_jax.serving import defects
 from rnn_jax.serving import requests
 from rnn_jax.serving import store as store_lib
 from rnn_jax.system import files
@@ -81,6 +82,11 @@ def bad_request(
   return ApiError(400, message, BAD, param, code)
 
 
+def not_found(message: str, param: str) -> ApiError:
+  """Returns the error of a field that names what this server doesn't have."""
+  return ApiError(404, message, BAD, param, f'{param}_not_found')
+
+
 def overloaded(message: str, seconds: int = 1) -> ApiError:
   """Returns the error of a full queue, 429."""
   return ApiError(429, message, 'rate_limit_error', None, 'overloaded', seconds)
@@ -98,13 +104,30 @@ def stopping() -> ApiError:
   )
 
 
-def of(error: Exception, param: str | None = None) -> ApiError | None:
-  """Returns an exception as an ApiError; None: it is a defect.
+def explain(error: Exception, entry: dict[str, Any]) -> ApiError:
+  """Returns an exception as an ApiError; a defect is logged.
 
   Args:
     error: what was raised.
-    param: the field that it is about, unless the error names one.
+    entry: of the access log; it gets the code.
   """
+  failure = of(error)
+  if failure is None:
+    defects.log(entry['id'], error)
+    failure = ApiError(
+      500,
+      f'a defect of the server, which has logged it as {entry["id"]}',
+      'server_error',
+      None,
+      'defect',
+    )
+  if failure.code:
+    entry['code'] = failure.code
+  return failure
+
+
+def of(error: Exception) -> ApiError | None:
+  """Returns an exception as an ApiError; None: it is a defect."""
   result = None
   match error:
     case ApiError():
@@ -116,7 +139,7 @@ def of(error: Exception, param: str | None = None) -> ApiError | None:
     case requests.ClosedError():
       result = stopping()
     case store_lib.NotFoundError():
-      result = ApiError(404, str(error), BAD, 'state', 'state_not_found')
+      result = not_found(str(error), 'state')
     case store_lib.DamagedError():
       result = ApiError(422, str(error), BAD, 'state', 'state_damaged')
     case store_lib.QuotaError():
@@ -128,7 +151,7 @@ def of(error: Exception, param: str | None = None) -> ApiError | None:
         503, str(error), 'server_error', None, 'store_unavailable', 5
       )
     case errors.InputError():
-      result = bad_request(str(error), _field(str(error)) or param)
+      result = bad_request(str(error), _field(str(error)))
   return result
 
 

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from starlette import requests
 from starlette import types
 
-from rnn_jax.serving import defects
 from rnn_jax.serving.http import access_log
 from rnn_jax.serving.http import auth
 from rnn_jax.serving.http import errors as http_errors
@@ -96,7 +95,7 @@ class Guard:
       receive = self._limited(receive)
       await self._app(scope, receive, send_on)
     except Exception as error:  # noqa: BLE001, it becomes an answer
-      failure = self._explain(error, entry)
+      failure = _explain(error, entry)
       if not started:
         await http_errors.respond(failure)(scope, receive, send_on)
     except asyncio.CancelledError:
@@ -134,6 +133,8 @@ class Guard:
       raise http_errors.ApiError(
         415, 'send JSON, with the header Content-Type: application/json'
       )
+    if not service.ready:
+      raise http_errors.stopping()
     length = headers.get(b'content-length', b'0')
     if length.isdigit() and int(length) > service.options.limits.body_bytes:
       raise self._too_large()
@@ -196,22 +197,14 @@ class Guard:
       413, f'the body has more than {most:,} bytes', code='body_too_large'
     )
 
-  def _explain(self, error, entry):
-    if isinstance(error, requests.ClientDisconnect):
-      return http_errors.left()
-    if (known := http_errors.of(error)) is not None:
-      if known.code:
-        entry['code'] = known.code
-      return known
+
+def _explain(error, entry):
+  if isinstance(error, requests.ClientDisconnect):
+    return http_errors.left()
+  failure = http_errors.explain(error, entry)
+  if failure.status == 500:  # whatever has been sent
     entry['status'] = 500
-    defects.log(entry['id'], error)
-    return http_errors.ApiError(
-      500,
-      f'a defect of the server, which has logged it as {entry["id"]}',
-      'server_error',
-      None,
-      'defect',
-    )
+  return failure
 
 
 def _route(scope):

@@ -9,7 +9,7 @@ from typing import Any
 from rnn_jax import version
 from rnn_jax.serving.http import schemas
 
-FORMS: dict[str, type[schemas.Asked]] = {
+FORMS: dict[str, type[schemas.Object]] = {
   '/v1/completions': schemas.Completions,
   '/v1/chat/completions': schemas.Chat,
   '/v1/embeddings': schemas.Embeddings,

@@ -9,11 +9,9 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.text import turns as turns_lib
-from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.serving import constraint as constraint_lib
 from rnn_jax.serving import requests
-from rnn_jax.serving import states
 from rnn_jax.serving import work
 from rnn_jax.serving.http import answers
 from rnn_jax.serving.http import errors as http_errors
@@ -32,15 +30,18 @@ class Plan:
 
   Attributes:
     owner: who asks.
-    jobs: with the ids that each reads, after its state; none is submitted if no
-      token is wanted.
+    jobs: with the ids that each reads, after its state.
     added: how many ids of each the server has put before those of the client.
+    echoes: whether the answer begins with the prompts.
+    writes: whether any token is wanted; else no job is submitted.
     shape: of the answer.
   """
 
   owner: str
   jobs: tuple[work.Job, ...]
   added: tuple[int, ...]
+  echoes: bool
+  writes: bool
   shape: answers.Shape
 
 
@@ -62,10 +63,12 @@ def of_completions(
     raise http_errors.bad_request(
       'echo with a state, whose text is unknown: leave it out', 'echo'
     )
-  given = _given(service, owner, form)
-  model = service.writer(service.adapter_of(form.model)).generator
-  prompts = [_read(model, form, given, each) for each in form.prompt]
-  return _plan(service, owner, form, given, prompts, wanted)
+  adapter = service.adapter_of(form.model)
+  served = service.engine.model(adapter)
+  state = _state(service, owner, form, served)
+  options = _options(service, form, adapter, state, wanted, len(form.prompt))
+  prompts = [_read(served, form, state, each) for each in form.prompt]
+  return _plan(service, owner, form, options, prompts)
 
 
 def of_chat(
@@ -77,20 +80,20 @@ def of_chat(
     ApiError, InputError: as `of_completions`; the model knows no turns.
   """
   adapter = service.adapter_of(form.model)
-  _check_chats(service, adapter)
-  given = _given(service, owner, form)
-  model = service.writer(adapter).generator
-  ids = turns(model, form.messages, given, reply=True)
+  served = service.engine.model(adapter)
+  state = _state(service, owner, form, served)
+  ids = _read_turns(served, form.messages, state, True)
   wanted = form.max_completion_tokens
   wanted = form.max_tokens if wanted is None else wanted
   if wanted is None:
     wanted = service.options.limits.new_tokens
-    longest = model.longest
+    longest = served.prompts.longest
     if longest:
       wanted = max(1, min(wanted, longest + 1 - len(ids)))
   if not wanted:
     raise http_errors.bad_request('max_tokens=0: give 1 or more', 'max_tokens')
-  return _plan(service, owner, form, given, [(ids, 0)], wanted)
+  options = _options(service, form, adapter, state, wanted, 1)
+  return _plan(service, owner, form, options, [(ids, 0)])
 
 
 def of_state(
@@ -103,7 +106,9 @@ def of_state(
   """
   adapter = service.adapter_of(form.model)
   if form.completion is not None:
-    own, given, ids = service.recall(owner, form.completion, form.choice)
+    own, state, ids = service.conversations.recall(
+      owner, form.completion, form.choice
+    )
     if form.model is not None and own != adapter:
       raise http_errors.bad_request(
         f'model={form.model!r}: the completion is of {service.name(own)!r}: '
@@ -112,124 +117,123 @@ def of_state(
       )
     adapter = own
   else:
-    given = _given(service, owner, form)
-  model = service.writer(adapter).generator
-  if form.messages is not None:
-    _check_chats(service, adapter)
-    ids = turns(model, form.messages, given, reply=False)
-  elif form.completion is None:
-    ids = _encode(model, form, given, form.prompt or '')
-  _check_length(service, ids, form)
-  return service.writing_engine.job(
-    ids,
-    requests.Options(
-      max_new_tokens=0,
-      state=given,
-      returns_state=True,
-      deadline_seconds=service.options.limits.seconds,
-      adapter=adapter,
-    ),
+    served = service.engine.model(adapter)
+    state = _state(service, owner, form, served)
+    if form.messages is not None:
+      ids = _read_turns(served, form.messages, state, False)
+    else:
+      ids = _encode(served, form, state, form.prompt or '')
+  options = requests.Options(
+    max_new_tokens=0,
+    state=state,
+    returns_state=True,
+    deadline_seconds=service.options.limits.seconds,
+    adapter=adapter,
   )
+  return _job(service, ids, options, form)
 
 
-def turns(
-  model: generate.Generator,
-  messages: list[schemas.Message],
-  given: states.State | None,
-  reply: bool,
-) -> np.ndarray:
-  """Returns the ids of turns.
-
-  Without a chat template a system message is a turn as any other.
-
-  Args:
-    model: which reads them.
-    messages: the turns.
-    given: the state that they follow, if there is one.
-    reply: whether the model's turn is next.
-
-  Raises:
-    InputError: the vocabulary doesn't cover one, or the chat template refuses
-      them.
-  """
-  roles = {'developer': turns_lib.SYSTEM}  # OpenAI's newer name
-  return model.encode_turns(
-    [
-      turns_lib.Message(roles.get(each.role, each.role), each.content)
-      for each in messages
-    ],
-    None if given is None else given.ended,
-    reply,
-  )
-
-
-def _given(service, owner, form):
+def _state(service, owner, form, served):
   """Returns the state that a form names, or None."""
   if form.state is None:
     return None
-  adapter = service.adapter_of(form.model)
-  return service.open_state(owner, form.state, adapter)
+  return service.conversations.open(owner, form.state, served)
 
 
-def _read(model, form, given, prompt):
+def _read(served, form, state, prompt):
   """Returns a prompt's ids, and how many of them the client hasn't given."""
   if isinstance(prompt, str):
-    ids = _encode(model, form, given, prompt)
-    begins = ids[:1].tolist() == [model.tokenizer.boundary]
+    ids = _encode(served, form, state, prompt)
+    begins = ids[:1].tolist() == [served.tokenizer.boundary]
     return ids, int(begins and not form.continues)
-  ids, begin = np.array(prompt, np.int64), model.beginning
+  ids, begin = np.array(prompt, np.int64), served.prompts.beginning
   # Tokens begin a text, as texts do.
-  if given is not None or form.continues:
+  if state is not None or form.continues:
     return ids, 0
   if np.array_equal(ids[: len(begin)], begin):
     return ids, 0
   return np.concatenate([begin, ids]), len(begin)
 
 
-def _encode(model, form, given, prompt):
+def _encode(served, form, state, prompt):
   """Returns the ids of a text, after a state or a beginning."""
-  return model.encode(
-    prompt, bool(form.continues), None if given is None else given.ended
-  )
+  ended = None if state is None else state.ended
+  return served.prompts.encode(prompt, bool(form.continues), ended)
 
 
-def _plan(service, owner, form, given, prompts, wanted):
-  count, adapter = form.n or 1, service.adapter_of(form.model)
-  _check_wanted(service, form, len(prompts) * count, wanted)
-  seed = secrets.randbelow(2**32) if form.seed is None else form.seed
-  options = requests.Options(
+def _read_turns(served, messages, state, reply):
+  """Returns the ids of turns; `reply`: whether the model's turn is next.
+
+  Without a chat template a system message is a turn as any other.
+  """
+  if not served.prompts.asks:
+    raise http_errors.bad_request(
+      'this model was not trained on turns: use /v1/completions',
+      None,
+      'wrong_endpoint',
+    )
+  roles = {'developer': turns_lib.SYSTEM}  # OpenAI's newer name
+  said = [
+    turns_lib.Message(roles.get(each.role, each.role), each.content)
+    for each in messages
+  ]
+  ended = None if state is None else state.ended
+  return served.prompts.encode_turns(said, ended, reply)
+
+
+def _options(service, form, adapter, state, wanted, prompts):
+  """Returns how each prompt of a form is continued."""
+  count = form.n or 1
+  _check_wanted(service, form, prompts * count, wanted)
+  return requests.Options(
     max_new_tokens=max(wanted, 1),
     sampling=_sampling(form),
-    seed=seed,
+    seed=secrets.randbelow(2**32) if form.seed is None else form.seed,
     stop=form.stop or (),
     stop_at_boundary=not form.ignore_eos,
     min_new_tokens=form.min_tokens or 0,
     n=count,
     alternatives=form.alternatives or 0,
     constraint=_constraint(form),
-    state=given,
+    state=state,
     returns_state=form.return_state is not None,
     deadline_seconds=service.options.limits.seconds,
     adapter=adapter,
   )
+
+
+def _plan(service, owner, form, options, prompts):
+  """Returns the plan for prompts of (ids, ids that the client hasn't given)."""
   jobs = []
   for number, (ids, _) in enumerate(prompts):
-    _check_length(service, ids, form)
-    own = dataclasses.replace(options, index=number * count)
-    with naming_constraint(form):
-      jobs.append(service.writing_engine.job(ids, own))
+    own = dataclasses.replace(options, index=number * options.n)
+    jobs.append(_job(service, ids, own, form))
   shape = answers.Shape(
-    adapter,
-    (count,) * len(jobs),
+    options.adapter,
+    options.n,
+    len(jobs),
     sum(len(ids) for ids, _ in prompts),
     form.alternatives,
-    bool(getattr(form, 'echo', None)),
-    wanted > 0,
-    seed,
+    options.seed,
     isinstance(form, schemas.Chat),
   )
   added = tuple(added for _, added in prompts)
-  return Plan(owner, tuple(jobs), added, shape)
+  writes = form.max_tokens != 0
+  return Plan(owner, tuple(jobs), added, bool(form.echo), writes, shape)
+
+
+def _job(service, ids, options, form):
+  """Returns the job of a prompt that is no longer than allowed."""
+  most = service.options.limits.prompt_tokens
+  if len(ids) > most:
+    raise http_errors.bad_request(
+      f'the prompt has {len(ids):,} tokens, and {most:,} are allowed: give '
+      'less, or make a state of its parts',
+      'messages' if getattr(form, 'messages', None) else 'prompt',
+      'context_length_exceeded',
+    )
+  with naming_constraint(form):
+    return service.engine.job(ids, options)
 
 
 def _check_wanted(service, form, texts, wanted):
@@ -300,7 +304,7 @@ def _constraint(form):
 
 
 @contextlib.contextmanager
-def naming_constraint(form: schemas.Writing) -> Iterator[None]:
+def naming_constraint(form: schemas.Asked) -> Iterator[None]:
   """Inside it what is wrong with a constraint names the form's field.
 
   Raises:
@@ -319,23 +323,3 @@ def naming_constraint(form: schemas.Writing) -> Iterator[None]:
     )
     words = words.removeprefix('constraint').removeprefix('.grammar')
     raise http_errors.bad_request(field + words, field) from None
-
-
-def _check_length(service, ids, form):
-  most = service.options.limits.prompt_tokens
-  if len(ids) > most:
-    raise http_errors.bad_request(
-      f'the prompt has {len(ids):,} tokens, and {most:,} are allowed: give '
-      'less, or make a state of its parts',
-      'messages' if getattr(form, 'messages', None) else 'prompt',
-      'context_length_exceeded',
-    )
-
-
-def _check_chats(service, adapter):
-  if not service.chats(adapter):
-    raise http_errors.bad_request(
-      'this model was not trained on turns: use /v1/completions',
-      None,
-      'wrong_endpoint',
-    )

@@ -21,16 +21,18 @@ class Running:
     first_token: seconds until the first token of all; None: none yet.
   """
 
-  def __init__(self) -> None:
+  def __init__(self, handles: Sequence[requests.Handle], begun: float) -> None:
+    """Takes requests that are about to be submitted.
+
+    Args:
+      handles: theirs.
+      begun: when the answer was asked for, in seconds of time.monotonic.
+    """
     self.first_token: float | None = None
-    self._begun = time.monotonic()
+    self._begun = begun
     self._loop = asyncio.get_running_loop()
     self._queue: asyncio.Queue[tuple[int, tuple[requests.Token, ...], bool]]
     self._queue = asyncio.Queue()
-    self._handles: list[requests.Handle] = []
-
-  def follow(self, handles: Sequence[requests.Handle]) -> None:
-    """Takes requests that are about to be submitted; from any thread."""
     self._handles = [*handles]
     for n, handle in enumerate(handles):
       handle.listener = self._listener(n)

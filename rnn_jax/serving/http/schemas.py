@@ -12,6 +12,7 @@ answer's message back with all the fields that their library knows.
 
 from typing import Annotated
 from typing import Any
+from typing import ClassVar
 from typing import Literal
 from typing import TypeVar
 
@@ -53,7 +54,7 @@ STOPS = 16  # stop strings of a request
 PROMPTS = 128  # texts of a request
 LARGEST = 2**31 - 1
 
-Form = TypeVar('Form', bound='Asked')
+Form = TypeVar('Form', bound='Object')
 Count = Annotated[int, pydantic.Field(ge=0, le=LARGEST)]
 # What values are whose checks are our own; for the description of the API.
 STRINGS = {'type': 'array', 'items': {'type': 'string'}, 'minItems': 1}
@@ -164,6 +165,12 @@ class Writing(Asked):
   state: str | None = None
   return_state: Literal['id', 'bytes'] | None = None
 
+  @property
+  def reads_more(self) -> bool:
+    """Whether it is more than a text: a state, or a constraint."""
+    more = self.state, self.response_format, self.guided_json, self.guided_regex
+    return any(x is not None for x in more)
+
   @pydantic.field_validator('stop')
   @classmethod
   def _check_stop(cls, value):
@@ -272,6 +279,7 @@ class Chat(Writing):
   top_logprobs: Annotated[int, pydantic.Field(ge=0, le=20)] | None = None
   max_tokens: Count | None = None
   max_completion_tokens: Count | None = None
+  echo: ClassVar[None] = None
 
   @property
   def alternatives(self) -> int | None:
@@ -372,7 +380,7 @@ class NewState(Asked):
     return self
 
 
-class Reload(Asked):
+class Reload(Object):
   """POST /admin/reload."""
 
   checkpoint: int | str = 'best'

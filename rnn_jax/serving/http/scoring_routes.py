@@ -1,20 +1,18 @@
 """Routes that compute: /v1/embeddings, /v1/score, /v1/classify."""
 
 import base64
-import functools
 from collections.abc import Callable
 from typing import Any
-from typing import TypeVar
 
 import numpy as np
 from starlette import responses
 
 from rnn_jax import errors
+from rnn_jax.inference import model as model_lib
 from rnn_jax.serving.http import base
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import schemas
 
-T = TypeVar('T')
 Request = base.Request
 Response = responses.Response
 
@@ -23,61 +21,42 @@ class Scoring(base.Routes):
   """The routes."""
 
   async def embeddings(self, request: Request) -> Response:
-    form = await self._form(schemas.Embeddings, request)
+    form = schemas.parse(schemas.Embeddings, await request.body())
+    encode = np.ndarray.tolist
+    if form.encoding_format == 'base64':
+      encode = _base64
+
+    def compute(model, texts):
+      features = np.asarray(model.embed(texts), np.float32)
+      return [
+        {'object': 'embedding', 'index': n, 'embedding': encode(row)}
+        for n, row in enumerate(features)
+      ]
+
     texts = [self._text(each) for each in form.input]
-    count = await self._check_texts(texts)
-    features = await self._compute(lambda model: model.embed(texts))
-    as_text = form.encoding_format == 'base64'
-    data = [
-      {
-        'object': 'embedding',
-        'index': n,
-        'embedding': base64.b64encode(row.astype('<f4').tobytes()).decode()
-        if as_text
-        else row.tolist(),
-      }
-      for n, row in enumerate(np.asarray(features, np.float32))
-    ]
-    return self._list(request, data, count)
+    return await self._answer(request, form, texts, compute)
 
   async def score(self, request: Request) -> Response:
-    form = await self._form(schemas.Score, request)
+    form = schemas.parse(schemas.Score, await request.body())
     if not self.service.scores:
       raise http_errors.bad_request(
         'this model predicts classes: use /v1/classify', code='wrong_endpoint'
       )
-    count = await self._check_texts(form.input)
 
-    def compute(model):
-      return [
-        _scored(n, score, form.tokens)
-        for n, score in enumerate(model.score([*form.input], top_k=form.top_k))
-      ]
+    def compute(model, texts):
+      scores = model.score(texts, top_k=form.top_k)
+      return [_scored(n, x, form.tokens) for n, x in enumerate(scores)]
 
-    return self._list(request, await self._compute(compute), count)
+    return await self._answer(request, form, [*form.input], compute)
 
   async def classify(self, request: Request) -> Response:
-    form = await self._form(schemas.Classify, request)
+    form = schemas.parse(schemas.Classify, await request.body())
     if not self.service.classifies:
       raise http_errors.bad_request(
         'this model predicts no classes: use /v1/completions',
         code='wrong_endpoint',
       )
-    count = await self._check_texts(form.input)
-    predictions = await self._compute(
-      lambda model: model.predict([*form.input])
-    )
-    data = [
-      {
-        'object': 'class',
-        'index': n,
-        'label': each.label,
-        'probabilities': each.probabilities,
-        'written': each.written,
-      }
-      for n, each in enumerate(predictions)
-    ]
-    return self._list(request, data, count)
+    return await self._answer(request, form, [*form.input], _classified)
 
   def _text(self, given):
     """Returns a text, or that of tokens, if they are its tokens."""
@@ -92,18 +71,25 @@ class Scoring(base.Routes):
       "input: tokens that aren't a text of this model: give the text", 'input'
     )
 
-  async def _form(self, form, request):
-    given = await self.form(form, request)
-    self.service.check_whole(given.model)
-    return given
-
-  def _list(self, request, data, count):
-    """Answers with a row for each text; they have `count` tokens."""
+  async def _answer(
+    self,
+    request: Request,
+    form: schemas.Asked,
+    texts: list[str],
+    compute: Callable[[model_lib.Model, list[str]], list[Any]],
+  ) -> Response:
+    """Answers with a row for each text."""
+    self.service.check_whole(form.model)
+    count = await self._check_texts(texts)
+    try:
+      rows = await self.service.compute(lambda model: compute(model, texts))
+    except errors.InputError as error:
+      raise http_errors.bad_request(str(error), 'input') from None
     request.state.entry['prompt_tokens'] = count
     return base.json_response(
       {
         'object': 'list',
-        'data': data,
+        'data': rows,
         'model': self.service.options.name,
         'usage': {'prompt_tokens': count, 'total_tokens': count},
       }
@@ -126,13 +112,22 @@ class Scoring(base.Routes):
         )
     return sum(counts)
 
-  async def _compute(self, function: Callable[[Any], T]) -> T:
-    try:
-      return await self.compute_in_thread(
-        functools.partial(self.service.compute, function)
-      )
-    except errors.InputError as error:
-      raise http_errors.bad_request(str(error), 'input') from None
+
+def _base64(row):
+  return base64.b64encode(row.astype('<f4').tobytes()).decode()
+
+
+def _classified(model, texts):
+  return [
+    {
+      'object': 'class',
+      'index': n,
+      'label': each.label,
+      'probabilities': each.probabilities,
+      'written': each.written,
+    }
+    for n, each in enumerate(model.predict(texts))
+  ]
 
 
 def _scored(number, score, with_tokens):

@@ -1,6 +1,6 @@
 """Routes of states: /v1/states."""
 
-import base64
+import time
 
 from starlette import responses
 
@@ -18,50 +18,37 @@ class States(base.Routes):
   """The routes."""
 
   async def list_states(self, request: Request) -> Response:
-    store = self.service.stored()
-    records = await base.thread(store.list, request.state.owner.name)
-    data = [self.service.describe(record) for record in records]
+    kept = self.service.conversations
+    records = await base.thread(kept.store.list, base.owner(request))
+    data = [kept.describe(record) for record in records]
     return base.json_response({'object': 'list', 'data': data})
 
   async def make_state(self, request: Request) -> Response:
-    form = await self.form(schemas.NewState, request)
-    owner = request.state.owner.name
-    running = running_lib.Running()
-
-    def begin():
-      job = plans.of_state(self.service, owner, form)
-      running.follow([job.handle])
-      self.service.engine.submit_all([job])
-
-    await base.thread(begin)
-    try:
-      async with base.while_connected(request, self.metrics):
-        async for _ in running.tokens():
-          pass
-        (reply,) = running.replies()
-        if reply.state is None:
-          raise http_errors.ApiError(
-            408, 'the server had no time for the request', code='timeout'
-          )
-        return base.json_response(
-          await base.thread(
-            self.service.keep_state, owner, reply.state, form.form
-          )
+    form = schemas.parse(schemas.NewState, await request.body())
+    begun, owner = time.monotonic(), base.owner(request)
+    job = await base.thread(plans.of_state, self.service, owner, form)
+    running = running_lib.Running([job.handle], begun)
+    self.service.engine.submit_all([job])
+    async with base.while_connected(request, self.metrics, running):
+      async for _ in running.tokens():
+        pass
+      (reply,) = running.replies()
+      if reply.state is None:
+        raise http_errors.ApiError(
+          408, 'the server had no time for the request', code='timeout'
         )
-    finally:
-      running.cancel()
+      keep = self.service.conversations.keep
+      return base.json_response(
+        await base.thread(keep, owner, reply.state, form.form)
+      )
     raise http_errors.left()
 
   async def state(self, request: Request) -> Response:
-    store = self.service.stored()
-    record, data = await base.thread(
-      store.get, request.state.owner.name, request.path_params['id']
-    )
-    described = self.service.describe(record)
-    described['data'] = base64.b64encode(data).decode()
-    return base.json_response(described)
+    kept, name = self.service.conversations, request.path_params['id']
+    found = await base.thread(kept.store.get, base.owner(request), name)
+    return base.json_response(kept.describe(*found))
 
   async def delete_state(self, request: Request) -> Response:
-    store, name = self.service.stored(), request.path_params['id']
-    await base.thread(store.delete, request.state.owner.name, name)
+    store, name = self.service.conversations.store, request.path_params['id']
+    await base.thread(store.delete, base.owner(request), name)
     return base.json_response({'id': name, 'object': 'state', 'deleted': True})

@@ -1,5 +1,6 @@
 """Routes that write text: /v1/completions and /v1/chat/completions."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,17 +8,16 @@ from starlette import responses
 from starlette import types
 
 from rnn_jax.inference import surprise
-from rnn_jax.serving import defects
 from rnn_jax.serving.http import answers
 from rnn_jax.serving.http import base
+from rnn_jax.serving.http import conversations
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import plans
 from rnn_jax.serving.http import running as running_lib
 from rnn_jax.serving.http import schemas
-from rnn_jax.serving.http import service as service_lib
 from rnn_jax.system import files
 
-SMALL = 4096  # characters that the event loop encodes itself
+SMALL = 4096  # bytes of a body that the event loop encodes itself
 DONE = 'data: [DONE]\n\n'
 
 Request = base.Request
@@ -28,55 +28,41 @@ class Writing(base.Routes):
   """The routes."""
 
   async def write_completions(self, request: Request) -> Response:
-    form = await self.form(schemas.Completions, request)
+    form = schemas.parse(schemas.Completions, await request.body())
     return await self._write(request, form, plans.of_completions)
 
   async def write_chat(self, request: Request) -> Response:
-    form = await self.form(schemas.Chat, request)
+    form = schemas.parse(schemas.Chat, await request.body())
     return await self._write(request, form, plans.of_chat)
 
   async def _write(self, request, form, make_plan):
     """Answers with new text, whole or as a stream."""
-    owner, entry = request.state.owner.name, request.state.entry
-    running = running_lib.Running()
-
-    def begin():
-      plan = make_plan(self.service, owner, form)
-      answer = answers.Answer(self.service, plan.shape)
-      echoed = self._echo(plan, answer) if plan.shape.echo else []
-      if plan.shape.writes:
-        running.follow([job.handle for job in plan.jobs])
-        self.service.engine.submit_all(plan.jobs)
-      return plan, answer, echoed
-
-    plan, answer, echoed = await self._begin(begin, request, form)
-    entry['prompt_tokens'] = plan.shape.prompt_tokens
-    if self.log.texts:
-      tokenizer = self.service.writer().tokenizer
-      entry['prompt'] = [tokenizer.decode(job.ids) for job in plan.jobs]
-    writing = _Writing(self, running, plan, answer, entry, form)
+    begun, given = time.monotonic(), (self.service, base.owner(request), form)
+    if form.reads_more or len(await request.body()) > SMALL:
+      plan = await base.thread(make_plan, *given)
+    else:
+      plan = make_plan(*given)
+    self._note_prompts(request, plan)
+    answer = answers.Answer(self.service, plan.shape)
+    echoed = await self._echo(plan, answer) if plan.echoes else []
+    jobs = plan.jobs if plan.writes else ()
+    running = running_lib.Running([job.handle for job in jobs], begun)
+    written = _Written(self, request, form, plan, answer, running)
+    self.service.engine.submit_all(jobs)
     if form.stream:
-      options = form.stream_options
-      usage = options is not None and options.include_usage
-      return _EventStream(writing.events(echoed, usage), running)
-    try:
-      async with base.while_connected(request, self.metrics):
-        return base.json_response(await writing.whole())
-    finally:
-      running.cancel()
+      return _EventStream(written.events(echoed), running)
+    async with base.while_connected(request, self.metrics, running):
+      return base.json_response(await written.whole())
     raise http_errors.left()
 
-  async def _begin(self, begin, request, form):
-    """Calls `begin`, in a thread if that may take long."""
-    if getattr(form, 'echo', None):
-      return await self.compute_in_thread(begin)
-    special = form.state, form.response_format, form.guided_json
-    special = any(x is not None for x in (*special, form.guided_regex))
-    if special or len(await request.body()) > SMALL:
-      return await base.thread(begin)
-    return begin()
+  def _note_prompts(self, request, plan):
+    entry = request.state.entry
+    entry['prompt_tokens'] = plan.shape.prompt_tokens
+    if self.log.texts:
+      tokenizer = self.service.model.bundle.tokenizer
+      entry['prompt'] = [tokenizer.decode(job.ids) for job in plan.jobs]
 
-  def _echo(self, plan, answer):
+  async def _echo(self, plan, answer):
     """Returns the parts of the prompts, with their log-probabilities."""
     shape, prompts = plan.shape, [job.ids for job in plan.jobs]
     values: list[surprise.Values | None] = [None] * len(prompts)
@@ -86,26 +72,25 @@ class Writing(base.Routes):
         raise http_errors.bad_request(
           'echo with logprobs: the model predicts classes: leave it out', 'echo'
         )
-      values = self.service.compute(
+      values = await self.service.compute(
         lambda model: [
           model.scorer.values(ids, shape.logprobs) if len(ids) > 1 else None
           for ids in prompts
         ]
       )
-    return answer.echo(prompts, plan.added, values)
+    return await base.thread(answer.echo, prompts, plan.added, values)
 
 
-class _Writing:
+class _Written:
   """An answer that is being written."""
 
-  def __init__(self, routes, running, plan, answer, entry, form):
+  def __init__(self, routes, request, form, plan, answer, running):
     self._routes = routes
-    self._service = routes.service
-    self._running = running
+    self._entry = request.state.entry
+    self._form = form
     self._plan = plan
     self._answer = answer
-    self._entry = entry
-    self._form = form
+    self._running = running
 
   async def whole(self) -> dict[str, Any]:
     """Returns the answer when it is complete."""
@@ -116,10 +101,10 @@ class _Writing:
     more = await self._end(replies)
     return self._answer.whole(choices, self._answer.usage(replies), **more)
 
-  async def events(
-    self, echoed: list[Any], with_usage: bool
-  ) -> AsyncIterator[str]:
+  async def events(self, echoed: list[Any]) -> AsyncIterator[str]:
     """Yields server-sent events; an error after the first is one of them."""
+    options = self._form.stream_options
+    with_usage = options is not None and options.include_usage
     usage = {'usage': None} if with_usage else {}
     try:
       for part in echoed:
@@ -136,13 +121,7 @@ class _Writing:
       if with_usage:
         yield self._event([], usage=self._answer.usage(replies))
     except Exception as error:  # noqa: BLE001, the status has been sent
-      failure = http_errors.of(error)
-      if failure is None:
-        defects.log(self._entry['id'], error)
-        failure = http_errors.ApiError(
-          500, 'a defect of the server', 'server_error', None, 'defect'
-        )
-      self._entry['code'] = failure.code or 'error'
+      failure = http_errors.explain(error, self._entry)
       yield f'data: {files.to_json(failure.body())}\n\n'
     yield DONE
 
@@ -156,31 +135,29 @@ class _Writing:
 
   async def _end(self, replies):
     """Notes what the answer took. Returns what it has besides its texts."""
-    plan, service = self._plan, self._service
+    if not replies:
+      return {}
     self._measure(replies)
-    if replies:
-      conversations = [
-        service_lib.Conversation(
-          plan.shape.adapter, job.options.state, job.text_ids(choice)
-        )
-        for job in plan.jobs
-        for choice in range(job.options.n)
-      ]
-      service.remember(plan.owner, self._answer.id, conversations)
-    if self._form.return_state is None or not replies:
+    owner, kept = self._plan.owner, self._routes.service.conversations
+    said = [
+      conversations.Conversation(
+        job.options.adapter, job.options.state, job.text_ids(choice)
+      )
+      for job in self._plan.jobs
+      for choice in range(job.options.n)
+    ]
+    kept.remember(owner, self._answer.id, said)
+    if self._form.return_state is None:
       return {}
     (reply,) = replies
     if reply.state is None:  # it was ended before its time
       return {'state': None}
-    kept = await base.thread(
-      service.keep_state, plan.owner, reply.state, self._form.return_state
-    )
-    return {'state': kept}
+    form = self._form.return_state
+    return {'state': await base.thread(kept.keep, owner, reply.state, form)}
 
   def _measure(self, replies):
     entry, metrics = self._entry, self._routes.metrics
-    new = sum(reply.new_tokens for reply in replies)
-    entry['completion_tokens'] = new
+    entry['completion_tokens'] = sum(reply.new_tokens for reply in replies)
     entry['cached_tokens'] = sum(reply.cached_tokens for reply in replies)
     reasons = [x.reason for reply in replies for x in reply.completions]
     entry['reasons'] = sorted({*reasons})
@@ -192,11 +169,10 @@ class _Writing:
       metrics.first_token.observe(first)
     for reply in replies:
       timing = reply.timing
-      if timing.ended is not None and timing.first_token is not None:
-        longest = max(len(x.tokens) for x in reply.completions)
-        if longest > 1:
-          took = timing.ended - timing.first_token
-          metrics.between_tokens.observe(took / (longest - 1))
+      longest = max(len(x.tokens) for x in reply.completions)
+      if timing.ended is not None and longest > 1:
+        took = timing.ended - timing.first_token
+        metrics.between_tokens.observe(took / (longest - 1))
 
 
 class _EventStream(responses.StreamingResponse):
@@ -205,9 +181,11 @@ class _EventStream(responses.StreamingResponse):
   def __init__(self, events, running):
     super().__init__(
       events,
-      headers={'Content-Type': 'text/event-stream; charset=utf-8'},
+      headers={
+        'Content-Type': 'text/event-stream; charset=utf-8',
+        'X-Accel-Buffering': 'no',
+      },
     )
-    self.headers['X-Accel-Buffering'] = 'no'
     self._running = running
 
   async def __call__(

@@ -125,7 +125,7 @@ def test_the_parts_of_a_stream_add_up(client, more):
 def test_an_echo_has_the_log_probabilities_of_the_prompt(client, service):
   answer = ask(client, prompt='the gate', max_tokens=0, echo=True, logprobs=2)
   (choice,) = answer['choices']
-  ids = service.model.generator.encode('the gate')
+  ids = service.model.generator.prompts.encode('the gate')
   values = service.model.scorer.values(ids, 2)
   assert choice['text'] == 'the gate'
   assert choice['logprobs']['tokens'] == [*'the gate']

@@ -289,8 +289,8 @@ def test_a_chat_template_frames_the_turns_of_a_model_that_chats(tmp_path):
   want = chats.ids(want + '<|start|>assistant<|end|>\n\n')
   bundle_lib.write(bundle, tmp_path / 'run')
   generator = generate.Generator.from_workdir(tmp_path / 'run')
-  assert generator.asks
-  assert generator.framing.prompt(said).tolist() == want
+  assert generator.prompts.asks
+  assert generator.prompts.framing.prompt(said).tolist() == want
   assert generator.tokenizer.boundary == chats.ids('<|eot|>')[0]
   out = folders.export(bundle_lib.read(tmp_path / 'run', 0), tmp_path / 'out')
   for name in ('tokenizer_config.json', 'tokenizer.json', 'config.json'):
