@@ -5,10 +5,12 @@ The code of each figure is next to its data. No figure needs a display.
 
 import io
 import pathlib
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
+from typing import NamedTuple
 
 import matplotlib.axes
 import matplotlib.axis
@@ -31,12 +33,37 @@ COLORS = (
 )
 BLUE, ORANGE = COLORS[:2]
 LINES = '-', '--', ':', '-.'
+MARKERS = 'osD^vPX'
 DPI = 140
 PLAIN = 1e-4, 1e7  # a logarithmic axis between these has no powers of ten
 
 Figure = matplotlib.figure.Figure
 Axes = matplotlib.axes.Axes
 Axis = matplotlib.axis.Axis
+
+
+class Look(NamedTuple):
+  """How a line or its points look; the fields are options of `Axes.plot`."""
+
+  color: str
+  marker: str
+  linestyle: str
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+  """Returns the look of each name.
+
+  Up to 28 of them, no two share color and line, or color and marker.
+  """
+  count = len(COLORS)
+  return {
+    name: Look(
+      COLORS[n % count],
+      MARKERS[(n + n // count) % len(MARKERS)],
+      LINES[n // count % len(LINES)],
+    )
+    for n, name in enumerate(names)
+  }
 
 
 def panels(

@@ -9,7 +9,6 @@ from typing import Any
 from rnn_jax import plots
 from rnn_jax.experiments import axes as axes_lib
 from rnn_jax.experiments import grid as grid_lib
-from rnn_jax.experiments import styles
 
 
 def figures(
@@ -20,7 +19,7 @@ def figures(
   cells = axes_lib.cells(grid.axes, metric._asdict(), variants)
   lines = dict.fromkeys(grid.axes.place(name).lines for name in variants)
   label = f'{metric.label} ({metric.better} is better)'
-  looks = styles.of(lines)
+  looks = plots.looks(lines)
   states = _by_state(looks, cells, metric, variants, label)
   columns = states or _by_column(looks, cells, metric, variants, label)
   return {

@@ -16,7 +16,6 @@ from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import line_plots
 from rnn_jax.experiments import records
-from rnn_jax.experiments import styles
 
 MIB = 2**20
 MEMORY_LABELS = {
@@ -42,7 +41,7 @@ def draw(
     return plots.save_all(
       line_plots.figures(grid, summary), pathlib.Path(workdir)
     )
-  looks = styles.of(grid.variants)
+  looks = plots.looks(grid.variants)
   figures = {
     'curves.png': (
       _curves(looks, curves(rows)),

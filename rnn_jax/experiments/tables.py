@@ -7,9 +7,9 @@ variants there; else all are shown, the best one bold.
 from collections.abc import Mapping
 from typing import Any
 
+from rnn_jax import tables
 from rnn_jax.experiments import axes as axes_lib
 from rnn_jax.experiments import differences
-from rnn_jax.profiling import report as profile_report
 
 KIB, MIB = 2**10, 2**20
 TINY = 5e-5  # 0.0000 with four digits
@@ -188,4 +188,4 @@ def _arrow(better):
 
 
 def _table(head, lines):
-  return '\n'.join(profile_report.table(head, lines))
+  return '\n'.join(tables.aligned(head, lines))

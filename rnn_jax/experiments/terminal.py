@@ -11,10 +11,10 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
+from rnn_jax import tables as tables_lib
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import tables
-from rnn_jax.profiling import report as profile_report
 from rnn_jax.system import activity
 
 STEP = re.compile(r'step (\d+)/\d+ ')  # as launch.train prints it
@@ -101,7 +101,7 @@ def table(summary: dict[str, Any]) -> str:
     others = [tables.cell(cost['key'], variant) for cost in costs]
     lines.append([name, tables.runs(variant), *marked, *others])
   heads = [column['label'] for column in (*summary['metrics'], *costs)]
-  text = '\n'.join(profile_report.table(['variant', 'runs', *heads], lines))
+  text = '\n'.join(tables_lib.aligned(['variant', 'runs', *heads], lines))
   legend = f'{MARK.strip()} the best, or no difference seen from it'
   return f'{text}\n{legend}' if any(best.values()) else text
 

@@ -13,14 +13,48 @@ import numpy as np
 import tensorboardX
 
 from rnn_jax import plots
+from rnn_jax import tables
 from rnn_jax.inspection import anatomy
 from rnn_jax.inspection import curves
 from rnn_jax.inspection import summary
-from rnn_jax.profiling import report as tables
 from rnn_jax.system import files
 
 NAME = 'inspection'
 DIGITS = 6  # of numbers in the JSON file
+TABLES = {  # of the rows of a report: title and columns
+  'parts': (
+    'Gradients, updates and weights',
+    ('part', 'numbers=parameters:,', 'weight=weight_norm:.3g')
+    + ('gradient=gradient_norm:.3g', 'largest=gradient_norm_largest:.3g')
+    + ('update=update_norm:.3g', 'ratio:.3g'),
+  ),
+  'gates': (
+    'Gates',
+    ('layer', 'gate', 'mean:.3g', '5 %=low:.3g', 'median:.3g')
+    + ('95 %=high:.3g', '> .99=above:.1%', '< .01=below:.1%'),
+  ),
+  'half_lives': (
+    'Half-life of the memory, steps',
+    ('layer', 'channels', '5 %=low:.3g', 'median:.3g', '95 %=high:.3g'),
+  ),
+  'states': (
+    'Norm of the state after a step of a row',
+    ('layer', 'state', 'first:.3g', 'middle:.3g', 'last:.3g', 'largest:.3g'),
+  ),
+  'units': (
+    'Hidden units',
+    ('layer', 'of', 'units', 'dead', 'share:.1%', 'at rest=at_rest:.1%')
+    + ('which=listed',),
+  ),
+  'experts': (
+    'Experts, tokens by their even share',
+    ('layer', 'experts', 'least:.3g', 'most:.3g', 'idle'),
+  ),
+  'flow': (
+    'Gradient of the last loss, by distance',
+    ('steps before=distance', 'norm:.3g'),
+  ),
+}
 
 Report = Mapping[str, Any]  # see run.measure
 
@@ -119,15 +153,6 @@ def scalars(report: Report) -> dict[str, float]:
 
 def markdown(report: Report) -> str:
   """Returns the tables of a report, which are readable as text too."""
-  sections = (
-    ('Gradients, updates and weights', _parts(report['parts'])),
-    ('Gates', _gates(report['gates'])),
-    ('Half-life of the memory, steps', _half_lives(report['half_lives'])),
-    ('Norm of the state after a step of a row', _states(report['states'])),
-    ('Hidden units', _units(report['units'])),
-    ('Experts, tokens by their even share', _loads(report['experts'])),
-    ('Gradient of the last loss, by distance', _flow(report['flow'])),
-  )
   lines = [
     f'# Inspection of step {report["step"]}\n',
     f'{report["batches"]} batches of the {report["split"]} split, '
@@ -139,97 +164,29 @@ def markdown(report: Report) -> str:
       '\nEach step sees its whole row: there is no state, and no distance in '
       'time.'
     )
-  for title, table in sections:
-    if table:
-      lines += [f'\n## {title}\n', *table]
+  rows = {
+    **report,
+    'units': [*map(_counted, report['units'])],
+    'flow': _octaves(report['flow']),
+  }
+  for key, (title, columns) in TABLES.items():
+    if rows[key]:
+      lines += [f'\n## {title}\n', *tables.of(rows[key], columns)]
   return '\n'.join([*lines, ''])
 
 
-def _parts(rows):
-  header = 'part', 'numbers', 'weight', 'gradient', 'largest', 'update', 'ratio'
-  keys = 'weight_norm', 'gradient_norm', 'gradient_norm_largest', 'update_norm'
-  cells = [
-    [row['part'], f'{row["parameters"]:,}', *_numbers(row, *keys, 'ratio')]
-    for row in rows
-  ]
-  return tables.table(header, cells)
+def _octaves(norms):
+  """Returns rows of the norms by distance."""
+  first = [('0', norms[0])] if norms else []
+  others = [(f'{n}+', norm) for n, norm in curves.octaves(norms).items()]
+  return [{'distance': n, 'norm': norm} for n, norm in first + others]
 
 
-def _gates(rows):
-  header = 'layer', 'gate', 'mean', '5 %', 'median', '95 %', '> .99', '< .01'
-  return _table(
-    header,
-    [
-      [str(row['layer']), row['gate']]
-      + _numbers(row, 'mean', 'low', 'median', 'high')
-      + [f'{row[key]:.1%}' for key in ('above', 'below')]
-      for row in rows
-    ],
-  )
-
-
-def _half_lives(rows):
-  cells = [
-    [str(row['layer']), str(row['channels'])]
-    + _numbers(row, 'low', 'median', 'high')
-    for row in rows
-  ]
-  return _table(('layer', 'channels', '5 %', 'median', '95 %'), cells)
-
-
-def _states(rows):
-  keys = 'first', 'middle', 'last', 'largest'
-  cells = [
-    [str(row['layer']), row['state'], *_numbers(row, *keys)] for row in rows
-  ]
-  return _table(('layer', 'state', *keys), cells)
-
-
-def _units(rows):
-  header = 'layer', 'of', 'units', 'dead', 'share', 'at rest', 'which'
-  return _table(
-    header,
-    [
-      [str(row['layer']), row['of'], str(row['units']), str(row['dead'])]
-      + [f'{row["dead"] / row["units"]:.1%}', f'{row["at_rest"]:.1%}']
-      + [_listed(row)]
-      for row in rows
-    ],
-  )
-
-
-def _loads(rows):
-  cells = [
-    [str(row['layer']), str(row['experts']), *_numbers(row, 'least', 'most')]
-    + [str(row['idle'])]
-    for row in rows
-  ]
-  return _table(('layer', 'experts', 'least', 'most', 'idle'), cells)
-
-
-def _listed(row):
-  more = ' ...' if row['dead'] > len(row['which']) else ''
-  return ' '.join(map(str, row['which'])) + more
-
-
-def _flow(norms):
-  if not norms:
-    return []
-  cells = [['0', _number(norms[0])]]
-  cells += [[f'{n}+', _number(x)] for n, x in curves.octaves(norms).items()]
-  return _table(('steps before', 'norm'), cells)
-
-
-def _table(header, rows):
-  return tables.table(header, rows) if rows else []
-
-
-def _numbers(row, *keys):
-  return [_number(row[key]) for key in keys]
-
-
-def _number(x):
-  return '-' if x is None else f'{x:.3g}'
+def _counted(row):
+  """Returns a row of units with the share of the dead ones, and a list."""
+  more = ['...'] if row['dead'] > len(row['which']) else []
+  listed = ' '.join(map(str, row['which'] + more))
+  return row | {'share': row['dead'] / row['units'], 'listed': listed}
 
 
 def draw(report: Report, folder: pathlib.Path) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ any model.
 """
 
 import dataclasses
+import json
 import pathlib
 import reprlib
 from collections.abc import Iterable
@@ -159,6 +160,12 @@ def read(
     if not isinstance(value, dict):
       raise ValueError('not a JSON object')
   return Keys(path, value)
+
+
+def write(path: pathlib.Path, values: dict[str, Any]) -> None:
+  """Writes a file of JSON."""
+  text = json.dumps(values, ensure_ascii=False, indent=2)
+  path.write_text(text + '\n', encoding='utf-8')
 
 
 def _is_same(value, one):

@@ -4,11 +4,13 @@ A format is a file of rnn_jax/interop/formats with `read(source)`, which returns
 a bundle, or `write(bundle, target)`, or both.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import pathlib
 import pkgutil
 import types
+from collections.abc import Iterator
 from typing import Any
 from typing import Literal
 
@@ -16,6 +18,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import formats
+from rnn_jax.system import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,19 @@ class Target:
   def refuse(self, *names: str) -> None:
     """Raises InputError if one of these was given: it has no effect."""
     _refuse_given(self, names, "this --format doesn't use it")
+
+  @contextlib.contextmanager
+  def folder(self) -> Iterator[pathlib.Path]:
+    """Inside it a folder is filled, which is at the path afterwards.
+
+    Raises:
+      InputError: it can't be written.
+    """
+    try:
+      with files.whole_folder(self.path) as part:
+        yield part
+    except OSError as error:
+      raise errors.InputError(f'--output={self.path}: {error}') from error
 
 
 OF_MODEL = ('model', 'cell')  # sections that tensors depend on

@@ -10,13 +10,22 @@ last that didn't.
 import math
 from typing import NamedTuple
 
+from rnn_jax import tables
 from rnn_jax.profiling import trial
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.system import target
 from rnn_jax.training.memory import batch_size
 
-HEADER = 'rows', 'arguments', 'temporaries', 'outputs', 'total', 'of budget'
-TRIED = ('confirmed', 'peak seen')
+GIB = 2**30
+COLUMNS = (
+  'rows',
+  'arguments:.4f',
+  'temporaries:.4f',
+  'outputs:.4f',
+  'total:.4f',
+  'of budget:.1%',
+)
+CONFIRMED = ('confirmed', 'peak seen=peak')
 SMALLER = 0.95  # times the rows that did not fit
 
 
@@ -84,27 +93,23 @@ def _confirm(workload, rows, budget):
 def table(result: Result) -> str:
   """Returns a line for each batch: its memory in GiB and its trial."""
   trials = {t.rows: t for t in result.trials}
-  header = HEADER + (TRIED if trials else ())
-  lines = [header]
-  for rows, size in result.memory.items():
-    gib = [f'{n / 2**30:.4f}' for n in (*size, size.total)]
-    line = [str(rows), *gib, f'{size.total / result.budget.bytes:.1%}']
-    if trials:
-      line += _confirmation(trials.get(rows))
-    lines.append(line)
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  return '\n'.join(
-    '  '.join(f'{x:>{w}}' for x, w in zip(line, widths, strict=True))
-    for line in lines
-  )
+  rows = [
+    {'rows': rows, 'total': size.total / GIB}
+    | {name: n / GIB for name, n in size._asdict().items()}
+    | {'of budget': size.total / result.budget.bytes}
+    | _confirmation(trials.get(rows))
+    for rows, size in result.memory.items()
+  ]
+  columns = COLUMNS + (CONFIRMED if trials else ())
+  return '\n'.join(tables.of(rows, columns))
 
 
 def _confirmation(one):
   if one is None:
-    return ['-', '-']
+    return {'confirmed': None, 'peak': None}
   if not one.fits:
-    return ['no', one.error[:60]]
-  return ['yes', f'{one.peak_bytes / 2**30:.4f}']
+    return {'confirmed': 'no', 'peak': one.error[:60]}
+  return {'confirmed': 'yes', 'peak': f'{one.peak_bytes / GIB:.4f}'}
 
 
 def conclusion(result: Result, workload: workload_lib.Workload) -> str:

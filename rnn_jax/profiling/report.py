@@ -4,16 +4,17 @@
 """
 
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 from rnn_jax import plots
+from rnn_jax import tables
 from rnn_jax.profiling import parts
 from rnn_jax.system import files
 
 NAME = 'profile'
 KERNELS = 10  # shown
 MIB = 2**20
+SIZES = 'arguments', 'temporaries', 'outputs', 'total'  # of a program
 
 
 def write(profile: dict[str, Any], workdir: pathlib.Path) -> str:
@@ -21,8 +22,8 @@ def write(profile: dict[str, Any], workdir: pathlib.Path) -> str:
   text = markdown(profile)
   written = files.to_json(profile, indent=1) + '\n'
   files.write_whole(workdir / f'{NAME}.json', written)
-  picture = f'![Memory and time]({NAME}.png)\n'
-  files.write_whole(workdir / f'{NAME}.md', f'{text}\n{picture}')
+  figure = f'![Memory and time]({NAME}.png)\n'
+  files.write_whole(workdir / f'{NAME}.md', f'{text}\n{figure}')
   draw(profile, workdir / f'{NAME}.png')
   return text
 
@@ -63,83 +64,77 @@ def memory_bars(memory: dict[str, Any]) -> dict[str, int]:
   return bars
 
 
+def _scaled(row, unit, *keys):
+  """Returns a row with some of its numbers in another unit."""
+  return row | {k: None if row[k] is None else row[k] / unit for k in keys}
+
+
 def _memory(memory):
-  rows = [[label, _mib(n)] for label, n in memory_bars(memory).items()]
-  return table(('part', 'MiB'), rows)
+  rows = [
+    {'part': label, 'MiB': n / MIB} for label, n in memory_bars(memory).items()
+  ]
+  return tables.of(rows, ('part', 'MiB:,.2f'))
 
 
 def _programs(profile):
-  rows = []
-  for name, memory in profile['memory']['programs'].items():
-    cost = profile['cost'][name]
-    sizes = [_mib(n) for n in memory.values()]
-    rows.append([name, *sizes, *(_count(n) for n in cost.values())])
-  header = (
-    'program',
-    'arguments',
-    'temporaries',
-    'outputs',
-    'total',
-    'GFLOP',
-    'GB accessed',
-  )
+  rows = [
+    {'program': name, **_scaled(memory, MIB, *memory)}
+    | _scaled(profile['cost'][name], 1e9, 'flops', 'bytes')
+    for name, memory in profile['memory']['programs'].items()
+  ]
+  sizes = [f'{x}:,.2f' for x in SIZES]
+  costs = 'GFLOP=flops:,.3f', 'GB accessed=bytes:,.3f'
   return [
-    *table(header, rows),
+    *tables.of(rows, ('program', *sizes, *costs)),
     '\nXLA counts the body of a loop once: flops and bytes are a floor.',
   ]
 
 
 def _sent(sent):
   rows = [
-    [
-      part['opcode'],
-      '+'.join(part['axes']),
-      str(part['runs']),
-      f'{part["bytes"] / 1e6:,.3f}',
-      f'{part["beside"] / part["bytes"]:.0%}' if part['bytes'] else '-',
-      f'{part["traffic"] / 1e6:,.3f}',
-      f'{part["flops"] / 1e9:,.3f}',
-    ]
+    _scaled(part, 1e6, 'bytes', 'traffic')
+    | {
+      'along': '+'.join(part['axes']),
+      'share': part['beside'] / part['bytes'] if part['bytes'] else None,
+      'flops': part['flops'] / 1e9,
+    }
     for part in sent
   ]
-  header = (
-    'collective',
+  columns = (
+    'collective=opcode',
     'along',
-    'times',
-    'MB',
-    'beside computation',
-    'MB of memory meanwhile',
-    'GFLOP meanwhile',
+    'times=runs',
+    'MB=bytes:,.3f',
+    'during computation=share:.0%',
+    'MB of memory meanwhile=traffic:,.3f',
+    'GFLOP meanwhile=flops:,.3f',
   )
-  return ['\n## Sent by each device in a step\n', *table(header, rows)]
+  return ['\n## Sent by each device in a step\n', *tables.of(rows, columns)]
 
 
 def _ran(profile):
+  trace = profile['trace']
+  names = 'operation=name', 'module'
   return [
     '\n## Time\n',
     *_time(profile),
     '\n## The slowest operations\n',
-    *_operations(profile['trace']['operations']),
+    *_times(trace['operations'], *names),
+    '\nFrom the start of an operation to its end; operations that run in '
+    'parallel\neach count in full. Shares are of the sum over all operations.',
     '\n## The slowest modules\n',
-    *_modules(profile['trace']['modules']),
+    *_times(trace['modules'], 'module=name'),
   ]
 
 
 def _kernels(kernels):
   spilled = [one for one in kernels if one['spilled']]
   most = sorted(kernels, key=lambda one: (-one['spilled'], -one['registers']))
-  rows = [
-    [
-      *(str(one[key]) for key in ('registers', 'spilled', 'shared')),
-      one['name'],
-    ]
-    for one in most[:KERNELS]
-  ]
-  header = ('registers', 'bytes spilled', 'bytes shared', 'kernel')
+  columns = 'registers', 'bytes spilled=spilled', 'bytes shared=shared'
   return [
     f'\n## Kernels\n\n{len(kernels)} kernels that XLA made, of which '
     f'{len(spilled)} spill registers; of a thread, and of a block:\n',
-    *table(header, rows),
+    *tables.of(most[:KERNELS], (*columns, 'kernel=name')),
     '\nThose of libraries, such as matmuls of cuBLAS, are not in the list.',
   ]
 
@@ -159,66 +154,19 @@ def _time(profile):
   ]
 
 
-def _operations(operations):
-  rows = [[*_times(row), row['name'], row['module']] for row in operations]
-  header = ('ms per step', 'times', 'share', 'operation', 'module')
-  return [
-    *table(header, rows),
-    '\nFrom the start of an operation to its end; operations that run in '
-    'parallel\neach count in full. Shares are of the sum over all operations.',
-  ]
-
-
-def _modules(modules):
-  rows = [[*_times(row), row['name']] for row in modules]
-  return table(('ms per step', 'times', 'share', 'module'), rows)
-
-
-def _times(row):
-  return [
-    f'{row["seconds_a_step"] * 1e3:.3f}',
-    f'{row["times_a_step"]:g}',
-    f'{row["share"]:.1%}',
-  ]
+def _times(rows, *names):
+  columns = (
+    'ms per step=seconds_a_step:.3f',
+    'times=times_a_step:g',
+    'share:.1%',
+  )
+  rows = [_scaled(row, 1e-3, 'seconds_a_step') for row in rows]
+  return tables.of(rows, (*columns, *names))
 
 
 def _buffers(buffers):
-  rows = [
-    [_mib(row['bytes']), row['array'], row['operation'], row['module']]
-    for row in buffers
-  ]
-  return table(('MiB', 'array', 'operation', 'module'), rows)
-
-
-def _mib(number):
-  return f'{number / MIB:,.2f}'
-
-
-def _count(number):
-  return '-' if number is None else f'{number / 1e9:,.3f}'
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-  """Returns the lines of an aligned Markdown table, numbers to the right."""
-  cells = [header, *rows]
-  widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-  right = [_is_number(column) for column in zip(*rows, strict=True)]
-  right = right or [False] * len(header)
-
-  def line(row):
-    padded = (
-      f'{x:>{w}}' if r else f'{x:<{w}}'
-      for x, w, r in zip(row, widths, right, strict=True)
-    )
-    return f'| {" | ".join(padded)} |'
-
-  rule = ['-' * (w - r) + ':' * r for w, r in zip(widths, right, strict=True)]
-  return [line(header), line(rule), *map(line, rows)]
-
-
-def _is_number(column):
-  # A cell may be bold, or empty.
-  return all(x.lstrip('*')[:1].isdigit() or x in ('-', '') for x in column)
+  rows = [_scaled(row, MIB, 'bytes') for row in buffers]
+  return tables.of(rows, ('MiB=bytes:,.2f', 'array', 'operation', 'module'))
 
 
 def draw(profile: dict[str, Any], path: pathlib.Path) -> None:

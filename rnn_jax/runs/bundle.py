@@ -11,7 +11,6 @@ import functools
 import hashlib
 import os
 import pathlib
-import shutil
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
@@ -422,18 +421,14 @@ def write(bundle: Bundle, workdir: str | os.PathLike) -> None:
     InputError: the folder exists and isn't empty, or can't be made.
   """
   folder = check_absent(workdir)
-  part = folder.with_name(f'{folder.name}.{os.getpid()}.part')
   try:
-    part.mkdir(parents=True)
-    _fill(bundle, part)
-    os.replace(part, folder)
+    with files.whole_folder(folder) as part:
+      _fill(bundle, part)
   except OSError as error:
     raise errors.InputError(
       f'workdir={str(workdir)!r}: {error.strerror}: give a folder that can be '
       'written'
     ) from error
-  finally:
-    shutil.rmtree(part, ignore_errors=True)
 
 
 def check_absent(workdir: str | os.PathLike) -> pathlib.Path:

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import stat
 from collections.abc import Iterator
 from typing import IO
@@ -48,6 +49,18 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
     with contextlib.suppress(OSError):
       part.unlink(missing_ok=True)
     raise
+
+
+@contextlib.contextmanager
+def whole_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Inside it a folder is filled, which is at `path` afterwards."""
+  part = path.with_name(f'{path.name}.{os.getpid()}.part')
+  try:
+    part.mkdir(parents=True)
+    yield part
+    os.replace(part, path)
+  finally:
+    shutil.rmtree(part, ignore_errors=True)
 
 
 def to_json(value: Any, **options: Any) -> str:

@@ -7,7 +7,6 @@ from matplotlib.backends import backend_agg
 
 from rnn_jax import plots as shared
 from rnn_jax.experiments import plots
-from rnn_jax.experiments import styles
 from rnn_jax.experiments import summary
 from tests.experiments import made
 
@@ -37,7 +36,7 @@ def test_curves_are_those_of_finished_runs():
 
 def test_variants_look_different():
   many = made.grid(variants={f'v{n}': {} for n in range(28)}, baseline='')
-  looks = styles.of(many.variants)
+  looks = shared.looks(many.variants)
   for parts in (('color', 'linestyle'), ('color', 'marker')):
     seen = {tuple(getattr(x, part) for part in parts) for x in looks.values()}
     assert len(seen) == 28
@@ -59,11 +58,11 @@ def test_the_figures_show_each_variant_in_its_color(tmp_path):
   for name in ('curves.png', 'memory_quality.png'):
     pixels = pyplot.imread(tmp_path / name)[..., :3]
     assert min(pixels.shape[:2]) > 300
-    for look in styles.of(grid.variants).values():
+    for look in shared.looks(grid.variants).values():
       distance = abs(pixels - colors.to_rgb(look.color)).max(axis=-1)
       assert (distance < 0.02).sum() > 100, (name, look)
   pixels = pyplot.imread(tmp_path / 'scores.png')[..., :3]
-  for look in styles.of(
+  for look in shared.looks(
     grid.variants
   ).values():  # bars let the grid shine through
     shade = [0.75 * part + 0.25 for part in colors.to_rgb(look.color)]

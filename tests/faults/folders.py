@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop import table
 from rnn_jax.interop import tensors as tensors_lib
-from rnn_jax.interop.formats.hf import table
+from rnn_jax.interop.formats.hf import architectures
 from tests.faults import base
 from tests.faults import commands
 
@@ -360,7 +361,7 @@ def _zeros(keys):
   from rnn_jax import config as config_lib
 
   own = keys_lib.Keys('config.json', keys)
-  architecture = table.find(own)
+  architecture = architectures.find(own)
   options = architecture.options(own)
   raw = config_lib.default(
     options.get('model.cells') or options['model.cell'], layout='packed'
@@ -368,7 +369,11 @@ def _zeros(keys):
   config_lib.override(raw, options)
   raw.data.length = 32
   listed = architecture.tensors(config_lib.parse(raw), keys['vocab_size'])
-  return {x.name: np.zeros(x.shape, np.float32) for x in listed}
+  return {
+    x.name: np.zeros(x.shape, np.float32)
+    for x in listed
+    if isinstance(x, table.Tensor)
+  }
 
 
 def _zeros_of_gpt2():

@@ -5,6 +5,7 @@ import json
 import pytest
 from matplotlib import image
 
+from rnn_jax import tables
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import parts
 from rnn_jax.profiling import profile as profile_lib
@@ -98,4 +99,4 @@ def test_the_files_are_written(profile, tmp_path):
 
 
 def test_an_empty_table_is_its_header():
-  assert report.table(('a', 'b'), []) == ['| a | b |', '| - | - |']
+  assert tables.aligned(('a', 'b'), []) == ['| a | b |', '| - | - |']

@@ -23,6 +23,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import request
+from rnn_jax.interop import table
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import files
@@ -42,7 +43,6 @@ NEEDED = {  # what the cell `attention` computes, the default of transformers
 }
 FILES = ('model.safetensors', 'pytorch_model.bin')
 PREFIX = 'transformer.'
-NORMS = {'ln_1': 'cell_norm', 'ln_2': 'mlp_norm'}
 MASKS = ('.attn.bias', '.attn.masked_bias')  # in older files; not parameters
 BOUNDARY = '<|endoftext|>'
 EMBEDDING, HEAD = 'wte.weight', 'lm_head.weight'
@@ -64,14 +64,19 @@ def read(source: request.Source) -> bundle_lib.Bundle:
     keys.one_of(name, (value,), value)
   config = _config(keys, source.config)
   size = keys.whole('vocab_size', least=2)
-  weights = _tensors(folder, size, config.model)
+  rows = _rows(config, size)
+  weights = _tensors(folder, rows)
   tokenizer = source.tokenizer or _tokenizer(folder, size)
   if tokenizer.size != size:
     raise errors.InputError(
       f'{folder}: config.json has vocab_size={size}, and the tokenizer '
       f'{tokenizer.size} entries: give the tokenizer of this model'
     )
-  return bundle_lib.make(config, tokenizer, _to_ours(weights, config))
+  like = bundle_lib.like(config, tokenizer)
+  arrays = table.zeros(bundle_lib.flat(like))
+  for row in rows:
+    row.place(arrays[row.leaf], weights[row.name])
+  return bundle_lib.make(config, tokenizer, bundle_lib.nested(arrays), like)
 
 
 def _config(keys, given):
@@ -136,21 +141,23 @@ def _tokenizer(folder, size):
     return tokenizer_lib.byte_pairs(entries, pairs)
 
 
-def _tensors(folder, vocabulary, model):
+def _tensors(folder, rows):
   """Returns the tensors without prefix, masks and a second copy of wte."""
   paths = [folder / name for name in FILES if (folder / name).exists()]
   if not paths:
     raise errors.InputError(f'{folder}: it has none of {FILES}')
-  shapes = _shapes(vocabulary, model)
+  shapes = {row.name: row.shape for row in rows}
 
   def check(headers):
     named = _parameters(headers)
-    if model.tied:  # what it has is compared below
+    if HEAD not in shapes:  # what it has is compared below
       named.pop(HEAD, None)
     bundle_lib.check(named, shapes, str(folder))
 
   weights = _parameters(tensors.read(paths[0], check=check))
-  if model.tied and np.array_equal(weights.get(HEAD, ()), weights[EMBEDDING]):
+  if HEAD not in shapes and np.array_equal(
+    weights.get(HEAD, ()), weights[EMBEDDING]
+  ):
     del weights[HEAD]
   bundle_lib.check(weights, shapes, str(folder))
   return weights
@@ -165,72 +172,42 @@ def _parameters(by_name):
   }
 
 
-def _shapes(vocabulary, model):
-  width, inner = model.width, model.mlp_width
-  shapes = {
-    'wte.weight': (vocabulary, width),
-    'wpe.weight': (model.max_positions, width),
-  }
-  if not model.tied:
-    shapes['lm_head.weight'] = vocabulary, width
-  for n in range(model.layers):
-    for name, shape in (
-      ('attn.c_attn', (width, 3 * width)),
-      ('attn.c_proj', (width, width)),
-      ('mlp.c_fc', (width, inner)),
-      ('mlp.c_proj', (inner, width)),
-    ):
-      shapes[f'h.{n}.{name}.weight'] = shape
-      shapes[f'h.{n}.{name}.bias'] = shape[1:]
-  norms = [f'h.{n}.{name}' for n in range(model.layers) for name in NORMS]
-  for name in (*norms, 'ln_f'):
-    shapes |= {f'{name}.weight': (width,), f'{name}.bias': (width,)}
-  return shapes
-
-
-def _to_ours(weights, config):
-  layers = [
-    bundle_lib.flat(_layer(weights, f'h.{n}', config.cell.heads))
-    for n in range(config.model.layers)
+def _rows(config, vocabulary):
+  model, width = config.model, config.model.width
+  rows = [
+    table.Tensor(EMBEDDING, (vocabulary, width), 'embedding.embedding'),
+    table.Tensor(
+      'wpe.weight', (model.max_positions, width), 'positions.table.embedding'
+    ),
+    *table.layer_norm('ln_f', 'norm', width),
   ]
-  stacked = {name: np.stack([x[name] for x in layers]) for name in layers[0]}
-  params = {
-    'embedding': {'embedding': weights['wte.weight']},
-    'positions': {'table': {'embedding': weights['wpe.weight']}},
-    'stack': {'blocks': bundle_lib.nested(stacked)},
-    'norm': _norm(weights, 'ln_f'),
-  }
-  if not config.model.tied:
-    kernel = np.ascontiguousarray(weights['lm_head.weight'].T)
-    bias = np.zeros(kernel.shape[1], np.float32)
-    params['head'] = {'kernel': kernel, 'bias': bias}
-  return params
+  if not model.tied:
+    rows += table.dense('lm_head', 'head', (vocabulary, width))
+  for n, (ours, place, _) in enumerate(table.layers(model)):
+    rows += table.within(f'h.{n}', ours, _layer(config), place)
+  return rows
 
 
-def _layer(weights, name, heads):
-  projection = _dense(weights, f'{name}.attn.c_attn')
-  return {
-    'cell': {
-      'projection': {k: _by_heads(x, heads) for k, x in projection.items()},
-      'output': _dense(weights, f'{name}.attn.c_proj'),
-    },
-    'mlp': {
-      'up': _dense(weights, f'{name}.mlp.c_fc'),
-      'down': _dense(weights, f'{name}.mlp.c_proj'),
-    },
-    **{ours: _norm(weights, f'{name}.{own}') for own, ours in NORMS.items()},
-  }
+def _layer(config):
+  width, inner = config.model.width, config.model.mlp_width
+
+  def by_part(x):
+    """Returns the view of heads of [q | k | v] as [q | k | v] of heads."""
+    by_head = x.reshape(*x.shape[:-1], config.cell.heads, 3, -1)
+    return np.moveaxis(by_head, -3, -2)
+
+  return [
+    *table.layer_norm('ln_1', 'cell_norm', width),
+    *table.layer_norm('ln_2', 'mlp_norm', width),
+    *_dense('attn.c_attn', 'cell.projection', (width, 3 * width), by_part),
+    *_dense('attn.c_proj', 'cell.output', (width, width)),
+    *_dense('mlp.c_fc', 'mlp.up', (width, inner)),
+    *_dense('mlp.c_proj', 'mlp.down', (inner, width)),
+  ]
 
 
-def _by_heads(x, heads):
-  """Converts [q | k | v], each of all heads, to heads of [q | k | v]."""
-  parts = x.reshape(*x.shape[:-1], 3, heads, -1)
-  return np.moveaxis(parts, -3, -2).reshape(x.shape)
-
-
-def _dense(weights, name):
-  return {'kernel': weights[f'{name}.weight'], 'bias': weights[f'{name}.bias']}
-
-
-def _norm(weights, name):
-  return {'scale': weights[f'{name}.weight'], 'bias': weights[f'{name}.bias']}
+def _dense(theirs, ours, shape, view=np.asarray):
+  return [
+    table.Tensor(f'{theirs}.weight', shape, f'{ours}.kernel', view),
+    table.Tensor(f'{theirs}.bias', shape[1:], f'{ours}.bias', view),
+  ]

@@ -15,7 +15,6 @@ Of a classifier with a head it is classify.stablehlo and classify.py
 (interop/class_program.py), without a state; interface.json has the classes.
 """
 
-import os
 import shutil
 
 from rnn_jax import errors
@@ -50,27 +49,22 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   make = step_program.make if writes else class_program.make
   program = make(bundle, batch_size, platforms)
   interface = program.interface(batch_size)
-  part = target.path.with_name(f'{target.path.name}.{os.getpid()}.part')
-  try:
-    part.mkdir()
+  vocabulary = standard_tokenizer.describe(bundle.tokenizer)
+  script, name = program.script
+  with target.folder() as part:
     serialized = program.exported.serialize()
     (part / f'{program.name}.stablehlo').write_bytes(serialized)
-    for name, arrays in program.tensors.items():
-      tensors.write(part / f'{name}.safetensors', arrays)
-    text = files.to_json(interface, indent=1) + '\n'
-    (part / 'interface.json').write_text(text, encoding='utf-8')
-    if (
-      vocabulary := standard_tokenizer.describe(bundle.tokenizer)
-    ) is not None:
-      text = files.to_json(vocabulary, indent=1) + '\n'
-      (part / 'tokenizer.json').write_text(text, encoding='utf-8')
-    script, name = program.script
+    for file, arrays in program.tensors.items():
+      tensors.write(part / f'{file}.safetensors', arrays)
+    _dump(part / 'interface.json', interface)
+    if vocabulary is not None:
+      _dump(part / 'tokenizer.json', vocabulary)
     shutil.copyfile(script, part / name)
-    os.replace(part, target.path)
-  except OSError as error:
-    raise errors.InputError(f'--output={target.path}: {error}') from error
-  finally:
-    shutil.rmtree(part, ignore_errors=True)
+
+
+def _dump(path, value):
+  text = files.to_json(value, indent=1) + '\n'
+  path.write_text(text, encoding='utf-8')
 
 
 def _check(batch_size, platforms):

@@ -13,13 +13,13 @@ don't show the preset or the number of heads: the config does. It has block
 cell.fused decides which of the two namings is written; both can be read.
 """
 
-import jax
 import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.cells import simple_rnn
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import request
+from rnn_jax.interop import table
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import files
@@ -55,11 +55,15 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   _check(config)
   weights = tensors.read(source.path, files.named(source.path))
   vocabulary = _vocabulary(weights, config, source.tokenizer)
-  fused = any(name.endswith('.proj.weight') for name in weights)
-  expected = _shapes(config, vocabulary, fused)
+  stored = table.stored(_rows(config, vocabulary), weights)
+  expected = {name: x.shape for name, x in stored.items()}
   bundle_lib.check(weights, expected, str(source.path))
   tokenizer = source.tokenizer or tokenizer_lib.Numbers(vocabulary)
-  return bundle_lib.make(config, tokenizer, _to_ours(weights, config, fused))
+  like = bundle_lib.like(config, tokenizer)
+  arrays = table.zeros(bundle_lib.flat(like))
+  for name, x in stored.items():
+    x.place(arrays, weights[name])
+  return bundle_lib.make(config, tokenizer, bundle_lib.nested(arrays), like)
 
 
 def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
@@ -72,7 +76,12 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   target.refuse('batch_size', 'platforms', 'dtype')
   _check(bundle.config)
   tensors.check_kind(target.path)
-  tensors.write(target.path, _to_theirs(bundle.params, bundle.config))
+  rows = _rows(bundle.config, bundle.tokenizer.size)
+  joined = {x.name for x in rows if isinstance(x, table.Joined)}
+  stored = table.stored(rows, joined if bundle.config.cell.fused else ())
+  arrays = bundle_lib.flat(bundle.params)
+  weights = {name: x.take(arrays) for name, x in stored.items()}
+  tensors.write(target.path, weights)
 
 
 def _check(config):
@@ -99,112 +108,41 @@ def _vocabulary(weights, config, tokenizer):
   return rows[0] if len(rows) == 2 else config.data.vocabulary
 
 
-def _shapes(config, vocabulary, fused):
+def _rows(config, vocabulary):
   model, cell = config.model, config.cell
   inner = model.embedding_width or model.width
-  shapes = {'embedding': (vocabulary, inner), 'lm_head': None}
-  shapes['lm_head'] = vocabulary, model.width
-  for n in range(model.layers):
-    read = model.width if n else inner
-    rows = {f'{part}_proj': width for part, width in cell.widths.items()}
-    if fused:
-      rows = {'proj': sum(rows.values())}
-    for name, width in rows.items():
-      shapes[f'layers.{n}.{name}'] = width, read
-    values = cell.widths['value']
-    shapes[f'layers.{n}.out_proj'] = model.width, values
-  weights = {f'{name}.weight': shape for name, shape in shapes.items()}
-  biases = {f'{name}.bias': shape[:1] for name, shape in shapes.items()}
-  del biases['embedding.bias']
-  return weights | biases
-
-
-def _to_ours(weights, config, fused):
-  layers = [
-    _layer(weights, n, config, fused) for n in range(config.model.layers)
+  rows = [
+    table.Tensor(
+      'embedding.weight', (vocabulary, inner), 'embedding.embedding'
+    ),
+    *table.dense('lm_head', 'head', (vocabulary, model.width), biased=True),
   ]
-  return {
-    'embedding': {'embedding': weights['embedding.weight']},
-    'stack': _stacked(layers, config.model),
-    'head': _dense(weights, 'lm_head'),
-  }
+  for n, (ours, place, _) in enumerate(table.layers(model)):
+    own = _layer(cell, model.width if n else inner, model.width)
+    rows += table.within(f'layers.{n}', f'{ours}.cell', own, place)
+  return rows
 
 
-def _stacked(layers, model):
-  """Returns layers as models/stack.py has them: a different first, the rest."""
-  stack = {}
-  if (model.embedding_width or model.width) != model.width:
-    stack['first'] = {'cell': layers.pop(0)}
-  if layers:
-    leaves = [bundle_lib.flat(layer) for layer in layers]
-    joined = {name: np.stack([x[name] for x in leaves]) for name in leaves[0]}
-    stack['blocks'] = {'cell': bundle_lib.nested(joined)}
-  return stack
-
-
-def _layer(weights, n, config, fused):
-  widths = config.cell.widths
-  if fused:
-    whole = _dense(weights, f'layers.{n}.proj')
-    ends = np.cumsum([*widths.values()])[:-1]
-    cut = {leaf: np.split(x, ends, -1) for leaf, x in whole.items()}
-    parts = {
-      f'projections_{part}': {leaf: x[i] for leaf, x in cut.items()}
-      for i, part in enumerate(widths)
-    }
+def _layer(cell: simple_rnn.Config, read, width):
+  """Returns the rows of a cell; `read` is the width of its inputs."""
+  names = {part: f'{part}_proj' for part in cell.widths}
+  if cell.fused:
+    by_head = {part: x // cell.heads for part, x in cell.widths.items()}
+    own = table.projected(names, by_head, cell.heads, read, biased=True)
   else:
-    parts = {
-      f'projections_{part}': _dense(weights, f'layers.{n}.{part}_proj')
-      for part in widths
-    }
-  parts['output'] = _dense(weights, f'layers.{n}.out_proj')
-  if config.cell.fused:
-    return _on_device(simple_rnn.fuse_projections, parts, config.cell)
-  return parts
-
-
-def _dense(weights, name):
-  return {
-    'kernel': np.ascontiguousarray(weights[f'{name}.weight'].T),
-    'bias': weights[f'{name}.bias'],
-  }
-
-
-def _to_theirs(params, config):
-  weights = {'embedding.weight': params['embedding']['embedding']}
-  for n, layer in enumerate(_layers(params['stack'])):
-    cell = layer['cell']
-    if config.cell.fused:
-      cell = _on_device(simple_rnn.separate_projections, cell, config.cell)
-    parts = {part: cell[f'projections_{part}'] for part in config.cell.widths}
-    if config.cell.fused:
-      kernel = np.concatenate([x['kernel'] for x in parts.values()], -1)
-      bias = np.concatenate([x['bias'] for x in parts.values()])
-      _put(weights, f'layers.{n}.proj', {'kernel': kernel, 'bias': bias})
-    else:
-      for part, dense in parts.items():
-        _put(weights, f'layers.{n}.{part}_proj', dense)
-    _put(weights, f'layers.{n}.out_proj', cell['output'])
-  _put(weights, 'lm_head', params['head'])
-  return weights
-
-
-def _layers(stack):
-  """Inverts `_stacked`."""
-  layers = [stack['first']] if 'first' in stack else []
-  if 'blocks' in stack:
-    leaves = bundle_lib.flat(stack['blocks'])
-    for n in range(len(next(iter(leaves.values())))):
-      one = {name: x[n] for name, x in leaves.items()}
-      layers.append(bundle_lib.nested(one))
-  return layers
-
-
-def _put(weights, name, dense):
-  weights[f'{name}.weight'] = dense['kernel'].T
-  weights[f'{name}.bias'] = dense['bias']
-
-
-def _on_device(function, params, config):
-  run = jax.jit(function, static_argnums=1)  # no implicit transfers
-  return jax.device_get(run(jax.device_put(params), config))
+    own = [
+      row
+      for part, name in names.items()
+      for row in table.dense(
+        name, f'projections_{part}', (cell.widths[part], read), biased=True
+      )
+    ]
+  whole = sum(cell.widths.values())
+  return [
+    *own,
+    table.Joined('proj.weight', (whole, read), [x.name for x in own[::2]]),
+    table.Joined('proj.bias', (whole,), [x.name for x in own[1::2]]),
+    *table.dense(
+      'out_proj', 'output', (width, cell.widths['value']), biased=True
+    ),
+  ]

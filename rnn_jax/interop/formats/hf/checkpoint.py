@@ -8,7 +8,6 @@ A file is read tensor by tensor, and written when its tensors are joined, in
 the dtypes that they were read in.
 """
 
-import json
 import math
 import pathlib
 from collections.abc import Mapping
@@ -21,8 +20,8 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop import table
 from rnn_jax.interop import tensors as tensors_lib
-from rnn_jax.interop.formats.hf import table
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import files
 
@@ -41,7 +40,7 @@ HALVES = {'F16': 'float16', 'BF16': 'bfloat16'}
 assert ml_dtypes.bfloat16
 
 
-class _Stored(NamedTuple):
+class _Held(NamedTuple):
   """A tensor in a file."""
 
   path: pathlib.Path
@@ -54,46 +53,30 @@ class _Stored(NamedTuple):
 
 
 class Found(NamedTuple):
-  """The tensors of a folder, of which only the headers were read.
+  """The tensors of a folder, of which only the headers were read, by name."""
 
-  Attributes:
-    stored: where each is.
-    parts: the architecture's tensors that it has.
-  """
-
-  stored: dict[str, _Stored]
-  parts: dict[str, list[table.Tensor]]
+  held: dict[str, _Held]
+  stored: dict[str, table.Stored]
 
 
-def find(
-  folder: pathlib.Path,
-  tensors: Sequence[table.Tensor],
-  joined: Sequence[table.Joined] = (),
-) -> Found:
+def find(folder: pathlib.Path, rows: Sequence[table.Row]) -> Found:
   """Returns where the tensors of an architecture are.
 
   Args:
     folder: of the files.
-    tensors: of the architecture.
-    joined: what a folder may have in place of some of the tensors.
+    rows: of the architecture.
 
   Raises:
     InputError: files are missing or damaged, or tensors are missing, unexpected
       or of another shape or type; the message names them all.
   """
-  stored = _stored(folder)
-  expected = {tensor.name: tensor.shape for tensor in tensors}
-  parts = {tensor.name: [tensor] for tensor in tensors}
-  for one in joined:
-    if one.name in stored:
-      expected[one.name] = one.shape
-      parts[one.name] = [parts[name][0] for name in one.parts]
-      for name in one.parts:
-        del expected[name]
-  if HEAD not in expected:
-    stored.pop(HEAD, None)  # a second copy of the embedding
-  bundle_lib.check(stored, expected, str(folder), shown=NAMED)
-  return Found(stored, parts)
+  held = _held(folder)
+  stored = table.stored(rows, held)
+  if HEAD not in stored:
+    held.pop(HEAD, None)  # a second copy of the embedding
+  expected = {name: x.shape for name, x in stored.items()}
+  bundle_lib.check(held, expected, str(folder), shown=NAMED)
+  return Found(held, stored)
 
 
 def read(found: Found, like: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -106,48 +89,39 @@ def read(found: Found, like: Mapping[str, Any]) -> dict[str, np.ndarray]:
   Raises:
     InputError: a file is damaged.
   """
-  # What an architecture lacks stays at zero.
-  arrays = {name: np.zeros(x.shape, np.float32) for name, x in like.items()}
-  for path, names in _batches(found.stored):
-    with _open(path) as file:
+  arrays = table.zeros(like)
+  for path, names in _batches(found.held):
+    with tensors_lib.open_safe(path) as file:
       for name in names:
-        _place(arrays, found.parts[name], file.get_tensor(name))
+        found.stored[name].place(arrays, file.get_tensor(name))
   return arrays
 
 
-def _batches(stored):
+def _batches(held):
   """Yields (a file, names of tensors in it) of up to MAPPED bytes together.
 
   An open file is mapped, and what was read of it stays in memory.
   """
   batch, size = [], 0
-  for name, one in sorted(stored.items(), key=lambda pair: pair[1].path):
+  for name, one in sorted(held.items(), key=lambda pair: pair[1].path):
     nbytes = one.nbytes
-    if batch and (stored[batch[0]].path != one.path or size + nbytes > MAPPED):
-      yield stored[batch[0]].path, batch
+    if batch and (held[batch[0]].path != one.path or size + nbytes > MAPPED):
+      yield held[batch[0]].path, batch
       batch, size = [], 0
     batch.append(name)
     size += nbytes
   if batch:
-    yield stored[batch[0]].path, batch
+    yield held[batch[0]].path, batch
 
 
 def halves(found: Found) -> dict[str, str]:
   """Returns the dtypes of an architecture's tensors of 16 bits by name."""
   return {
     part.name: HALVES[one.dtype]
-    for name, one in found.stored.items()
+    for name, one in found.held.items()
     if one.dtype in HALVES
-    for part in found.parts[name]
+    for part in found.stored[name].parts
   }
-
-
-def _place(arrays, parts, tensor):
-  flat, begin = tensor.reshape(-1), 0
-  for part in parts:
-    end = begin + math.prod(part.shape)
-    part.place(arrays[part.leaf], flat[begin:end])
-    begin = end
 
 
 def write(
@@ -185,8 +159,7 @@ def write(
     }
     size = sum(sizes.values())
     index = {'metadata': {'total_size': size}, 'weight_map': where}
-    text = json.dumps(index, indent=2) + '\n'
-    (folder / INDEX).write_text(text, encoding='utf-8')
+    keys_lib.write(folder / INDEX, index)
   for name, shard in zip(names, shards, strict=True):
     joined = {
       x.name: _cast(x.name, x.take(arrays[x.leaf]), dtypes[x.name])
@@ -218,7 +191,7 @@ def _shards(tensors, sizes):
   return shards
 
 
-def _stored(folder):
+def _held(folder):
   """Returns where each tensor is, except derived and skipped ones."""
   paths, where = [folder / WHOLE], None
   if (folder / INDEX).exists():
@@ -229,18 +202,18 @@ def _stored(folder):
     also = '' if where else f', and no {INDEX}'
     listed = ', '.join(lacking[:SHARDS_NAMED])
     raise errors.InputError(f'{folder}: it has no {listed}{also}')
-  stored = {}
+  held = {}
   for path in paths:
-    with _open(path) as file:
+    with tensors_lib.open_safe(path) as file:
       for name in [*file.keys()]:
         if where is not None and where.get(name) != path.name:
           continue
         one = file.get_slice(name)
         _check_float(path, name, one.get_dtype())
-        stored[name] = _Stored(path, tuple(one.get_shape()), one.get_dtype())
+        held[name] = _Held(path, tuple(one.get_shape()), one.get_dtype())
   return {
     name: x
-    for name, x in stored.items()
+    for name, x in held.items()
     if not (name.endswith(DERIVED) or name.startswith(SKIPPED))
   }
 
@@ -270,7 +243,3 @@ def _check_float(path, name, dtype):
     raise errors.InputError(
       f'{path}: {name} is {dtype}: only {[*FLOATS]} can be read'
     )
-
-
-def _open(path):
-  return tensors_lib.open_safe(path)

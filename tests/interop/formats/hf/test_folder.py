@@ -15,6 +15,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
 from rnn_jax.interop import request
+from rnn_jax.interop import tensors
 from rnn_jax.interop.formats import hf
 from rnn_jax.interop.formats.hf import checkpoint
 from rnn_jax.runs import bundle as bundle_lib
@@ -51,14 +52,14 @@ def test_shards_and_one_file_are_the_same_model_and_come_back(
 
 def test_a_file_is_read_in_parts_of_limited_size(folder, monkeypatch):
   bundle, opened = folders.read(folder), []
-  read = checkpoint._open
+  read = tensors.open_safe
 
   def count(path):
     opened.append(path)
     return read(path)
 
   monkeypatch.setattr(checkpoint, 'MAPPED', 1000)
-  monkeypatch.setattr(checkpoint, '_open', count)
+  monkeypatch.setattr(tensors, 'open_safe', count)
   bundles.assert_same(folders.read(folder), bundle)
   assert len(opened) > 10
 

@@ -13,20 +13,19 @@ Length", 2024.
 
 import math
 from collections.abc import Callable
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import delta
 from rnn_jax.interop import keys as keys_lib
-from rnn_jax.interop.formats.hf import table
+from rnn_jax.interop import table
+from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf.architectures import llama
 
+MODEL_TYPES = {'gated_deltanet': 'GatedDeltaNet', 'delta_net': 'DeltaNet'}
 CELL_OF = {'gated_deltanet': 'gated_deltanet', 'delta_net': 'deltanet'}
-MODEL_TYPES = (*CELL_OF,)
 CELLS = (*CELL_OF.values(),)
+NAMES = table.Names('model.embeddings', 'model.norm', 'model.layers')
 PROJECTED = {  # the parts of our projection
   'query': 'q_proj',
   'key': 'k_proj',
@@ -36,8 +35,9 @@ PROJECTED = {  # the parts of our projection
   'output_gate': 'g_proj',
 }
 NEEDED = {  # what the cells compute
-  'gated_deltanet': {'use_gate': True},
+  'gated_deltanet': {'use_short_conv': True, 'use_gate': True},
   'delta_net': {
+    'use_short_conv': True,
     'use_gate': False,
     'use_beta': True,
     'use_output_norm': True,
@@ -45,50 +45,47 @@ NEEDED = {  # what the cells compute
     'qk_activation': 'silu',
   },
 }
+FIELDS = (
+  fields.Field('num_hidden_layers', 'model.layers', most=keys_lib.LAYERS),
+  fields.Field('hidden_size', 'model.width'),
+  fields.Field('norm_eps', 'model.norm_epsilon', 1e-6),
+  fields.Field('norm_eps', 'cell.norm_epsilon', 1e-6),
+  fields.Field('conv_size', 'cell.convolution', 4, most=keys_lib.TAPS),
+)
 
 
 def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
-  model_type, width = keys.values['model_type'], keys.whole('hidden_size')
-  for name, value in (NEEDED[model_type] | {'use_short_conv': True}).items():
-    keys.one_of(name, (value,), value)
+  model_type = keys.values['model_type']
+  fields.need(keys, NEEDED[model_type])
   keys.absent('attn')
-  tied = keys.flag('tie_word_embeddings', False)
-  epsilon = keys.number('norm_eps', 1e-6)
-  activation = keys.one_of('hidden_act', table.ACTIVATIONS, 'swish')
+  own = fields.options(keys, FIELDS)
+  activation = keys.one_of('hidden_act', fields.ACTIVATIONS, 'swish')
   negative = keys.flag('allow_neg_eigval', False)
   return {
+    **own,
+    **fields.head(keys, tied=False),
+    **_heads(keys, own['model.width']),
     'model.cell': CELL_OF[model_type],
-    'model.layers': keys.whole('num_hidden_layers', most=keys_lib.LAYERS),
-    'model.width': width,
-    'model.mlp_width': keys.whole(
-      'intermediate_size', inner_width(keys, width)
-    ),
-    'model.mlp': table.ACTIVATIONS[activation],
+    'model.mlp_width': inner_width(keys, own['model.width']),
+    'model.mlp': fields.ACTIVATIONS[activation],
     'model.norm_scale': True,
-    'model.norm_epsilon': epsilon,
-    'model.tied': tied,
-    'model.tied_multiplier': float(tied),
-    'model.head_bias': tied,  # a tied head has none
-    **_heads(keys, width),
-    'cell.convolution': keys.whole('conv_size', 4, most=keys_lib.TAPS),
     'cell.max_beta': 2.0 if negative else 1.0,
     'cell.norm_scale': True,
-    'cell.norm_epsilon': epsilon,
   }
 
 
 def inner_width(keys: keys_lib.Keys, width: int) -> int:
-  """Returns the MLP's width: 2/3 of a ratio, rounded up to 256s."""
+  """Returns the MLP's width, else 2/3 of a ratio, rounded up to 256s."""
   inner = int(width * keys.whole('hidden_ratio', 4) * 2 / 3)
-  return -(-inner // 256) * 256
+  return keys.whole('intermediate_size', -(-inner // 256) * 256)
 
 
 def _heads(keys, width):
   """Returns the options of heads."""
   if keys.values['model_type'] == 'gated_deltanet':
     heads, key = keys.whole('num_heads', 6), keys.whole('head_dim', 256)
-    keys.one_of('num_v_heads', (heads,), heads)
+    fields.need(keys, {'num_v_heads': heads})
     name, expand = 'expand_v', keys.number('expand_v', 2.0)
     value = key * expand
   else:
@@ -96,67 +93,55 @@ def _heads(keys, width):
     name, expand = 'expand_k', keys.number('expand_k', 1.0)
     key = width * expand / heads
     value = width * keys.number('expand_v', 1.0) / heads
-  return head_widths(keys, heads, (key, value), (name, expand))
+  widths = head_widths(keys, (key, value), (name, expand))
+  return {'cell.heads': heads, **widths}
 
 
 def head_widths(
-  keys: keys_lib.Keys,
-  heads: int,
-  widths: tuple[float, float],
-  expand: tuple[str, float],
+  keys: keys_lib.Keys, widths: tuple[float, float], expand: tuple[str, float]
 ) -> dict[str, Any]:
-  """Returns the options of heads, and refuses widths that aren't whole.
+  """Returns the widths of heads, and refuses those that aren't whole.
 
   Args:
     keys: of config.json.
-    heads: their number.
     widths: of a head's keys and values.
     expand: (key of theirs, its value) that is wrong if the widths are.
   """
   if not all(math.isclose(x, round(x)) and round(x) for x in widths):
     keys.refuse(*expand, f'heads would be {widths[0]} and {widths[1]} wide')
+  key, value = map(round, widths)
+  return {'cell.key_width': key, 'cell.value_width': value}
+
+
+def expanded(config: config_lib.Config) -> dict[str, float]:
+  """Returns the widths of all heads' keys and values, by the model's."""
+  cell, width = config.cell, config.model.width
   return {
-    'cell.heads': heads,
-    'cell.key_width': round(widths[0]),
-    'cell.value_width': round(widths[1]),
+    'expand_k': cell.heads * cell.key_width / width,
+    'expand_v': cell.heads * cell.value_width / width,
   }
 
 
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
-  model, cell = config.model, config.cell
-  own = {
-    'head_dim': cell.key_width,
-    'expand_v': cell.value_width / cell.key_width,
-    'num_v_heads': None,
+  cell = config.cell
+  own = expanded(config)
+  if model_type == 'gated_deltanet':
+    own = {'expand_v': cell.value_width / cell.key_width}
+    own |= {'head_dim': cell.key_width, 'num_v_heads': None}
+  return {
+    **NEEDED[model_type],
+    **fields.describe(config, FIELDS),
+    **own,
+    'intermediate_size': config.model.mlp_width,
+    'hidden_act': 'swish',
+    'num_heads': cell.heads,
+    'allow_neg_eigval': cell.max_beta == 2,
+    'attn': None,
   }
-  name = 'GatedDeltaNet'
-  if model_type == 'delta_net':
-    name = 'DeltaNet'
-    own = {
-      'expand_k': cell.heads * cell.key_width / model.width,
-      'expand_v': cell.heads * cell.value_width / model.width,
-    }
-  return (
-    NEEDED[model_type]
-    | own
-    | {
-      'architectures': [f'{name}ForCausalLM'],
-      'num_hidden_layers': model.layers,
-      'hidden_size': model.width,
-      'intermediate_size': model.mlp_width,
-      'hidden_act': 'swish',
-      'norm_eps': cell.norm_epsilon,
-      'num_heads': cell.heads,
-      'use_short_conv': True,
-      'conv_size': cell.convolution,
-      'allow_neg_eigval': cell.max_beta == 2,
-      'attn': None,
-    }
-  )
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
+def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
   """Returns the table of tensors; see table.py."""
   return with_mlps(config, vocabulary, _cell)
 
@@ -164,71 +149,37 @@ def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
 def with_mlps(
   config: config_lib.Config,
   vocabulary: int,
-  cell: Callable[..., list[table.Tensor]],
-) -> list[table.Tensor]:
+  cell: Callable[[config_lib.Config], list[table.Tensor]],
+) -> list[table.Row]:
   """Returns the table of a model of flash-linear-attention with MLPs.
 
-  `cell` returns the tensors of a cell from (config, prefix of theirs, prefix of
-  ours, place).
+  `cell` returns the tensors of a cell.
   """
-  listed = table.ends(
-    config.model, vocabulary, ('model.embeddings', 'model.norm')
-  )
-  width = config.model.width
-  for n, (ours, place, _) in enumerate(table.layers(config.model)):
-    theirs = f'model.layers.{n}'
-    listed += [
-      table.scale(f'{theirs}.attn_norm', f'{ours}.cell_norm', width, place),
-      table.scale(f'{theirs}.mlp_norm', f'{ours}.mlp_norm', width, place),
-      *cell(config, f'{theirs}.attn', f'{ours}.cell', place),
-      *table.dense(
-        llama.mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place
-      ),
+
+  def layer(config):
+    return [
+      table.scale('attn_norm', 'cell_norm', config.model.width),
+      table.scale('mlp_norm', 'mlp_norm', config.model.width),
+      *table.within('attn', 'cell', cell(config)),
+      *table.within('mlp', 'mlp', llama.mlp(config.model)),
     ]
-  return listed
+
+  return table.stack(config, vocabulary, NAMES, layer)
 
 
-def _cell(config, theirs, ours, place):
+def _cell(config):
   cell, width = config.cell, config.model.width
   heads, inner = cell.heads, cell.heads * cell.value_width
-  mixed = {name: cell.widths[name] for name in delta.Cell.mixed}
-  dense = [
-    table.Dense(
-      PROJECTED[part],
-      'projection',
-      (heads * columns, width),
-      view=head_view(cell.widths, part, heads),
-    )
-    for part, columns in cell.widths.items()
-  ]
-  dense.append(table.Dense('o_proj', 'output', (width, inner)))
+  names = {part: PROJECTED[part] for part in cell.widths}
+  mixed = {part: cell.widths[part] for part in delta.Cell.mixed}
+  taps = {part: f'{part[0]}_conv1d' for part in mixed}
   rows = [
-    (
-      f'{PROJECTED[part][0]}_conv1d.weight',
-      (heads * columns, 1, cell.convolution),
-      'taps',
-      head_view(mixed, part, heads, step=-1),
-    )
-    for part, columns in mixed.items()
+    *table.projected(names, cell.widths, heads, width),
+    *table.dense('o_proj', 'output', (width, inner)),
+    *table.convolved(taps, mixed, heads, cell.convolution),
+    table.scale('o_norm', 'norm', cell.value_width),
   ]
-  rows.append(('o_norm.weight', (cell.value_width,), 'norm.scale', np.asarray))
   if 'decay' in cell.widths:
-    rows.append(('A_log', (heads,), 'log_rate', np.asarray))
-    rows.append(('dt_bias', (heads,), 'step_bias', np.asarray))
-  return [
-    *table.dense(dense, theirs, ours, place),
-    *table.others(rows, theirs, ours, place),
-  ]
-
-
-def head_view(
-  widths: Mapping[str, int], part: str, heads: int, step: int = 1
-) -> Callable[[np.ndarray], np.ndarray]:
-  """Returns the view of a part, of columns that are head by head.
-
-  `widths` are those of all parts of a head, in order.
-  """
-  names = [*widths]
-  begin = sum(widths[name] for name in names[: names.index(part)])
-  end = begin + widths[part]
-  return lambda x: x[::step].T.reshape(heads, -1, len(x))[:, begin:end]
+    rows.append(table.Tensor('A_log', (heads,), 'log_rate'))
+    rows.append(table.Tensor('dt_bias', (heads,), 'step_bias'))
+  return rows

@@ -13,15 +13,14 @@ Efficient Training", 2023.
 
 from typing import Any
 
-import numpy as np
-
 from rnn_jax import config as config_lib
 from rnn_jax.cells import gla
 from rnn_jax.interop import keys as keys_lib
-from rnn_jax.interop.formats.hf import table
+from rnn_jax.interop import table
+from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf.architectures import gated_deltanet
 
-MODEL_TYPES = ('gla',)
+MODEL_TYPES = {'gla': 'GLA'}
 CELLS = ('gla',)
 PROJECTED = {  # the parts of our projection
   'query': 'q_proj',
@@ -40,105 +39,71 @@ NEEDED = {  # what the cell computes
   'fuse_norm': True,
 }
 ABSENT = ('attn', 'attnres_block_size', 'feature_map', 'clamp_min')
+FIELDS = (
+  fields.Field('num_hidden_layers', 'model.layers', 24, most=keys_lib.LAYERS),
+  fields.Field('hidden_size', 'model.width', 2048),
+  fields.Field('norm_eps', 'model.norm_epsilon', 1e-6),
+  fields.Field('norm_eps', 'cell.norm_epsilon', 1e-6),
+  fields.Field('num_heads', 'cell.heads', 4),
+)
 
 
 def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
-  for name, value in NEEDED.items():
-    keys.one_of(name, (value,), value)
+  fields.need(keys, NEEDED)
   for name in ABSENT:
     keys.absent(name)
-  keys.one_of('gate_low_rank_dim', (RANK,), RANK)
-  keys.one_of('gate_logit_normalizer', (ROOT,), ROOT)
-  width, heads = keys.whole('hidden_size', 2048), keys.whole('num_heads', 4)
-  keys.one_of('num_kv_heads', (heads,), heads)
+  fields.need(keys, {'gate_low_rank_dim': RANK, 'gate_logit_normalizer': ROOT})
+  own = fields.options(keys, FIELDS)
+  width, heads = own['model.width'], own['cell.heads']
+  fields.need(keys, {'num_kv_heads': heads})
   expand = keys.number('expand_k', 0.5)
   widths = expand, keys.number('expand_v', 1.0)
   key, value = (width * x / heads for x in widths)
-  epsilon = keys.number('norm_eps', 1e-6)
-  tied = keys.flag('tie_word_embeddings', False)
-  inner = gated_deltanet.inner_width(keys, width)
   return {
+    **own,
+    **fields.head(keys, tied=False),
+    **gated_deltanet.head_widths(keys, (key, value), ('expand_k', expand)),
     'model.cell': 'gla',
-    'model.layers': keys.whole('num_hidden_layers', 24, most=keys_lib.LAYERS),
-    'model.width': width,
-    'model.mlp_width': keys.whole('intermediate_size', inner),
+    'model.mlp_width': gated_deltanet.inner_width(keys, width),
     'model.mlp': 'swiglu',
     'model.norm_scale': True,
-    'model.norm_epsilon': epsilon,
-    'model.tied': tied,
-    'model.tied_multiplier': float(tied),
-    'model.head_bias': tied,  # a tied head has none
-    **gated_deltanet.head_widths(
-      keys, heads, (key, value), ('expand_k', expand)
-    ),
     'cell.rank': RANK,
     'cell.shared_gate': True,
     'cell.temperature': ROOT,
     'cell.norm_scale': True,
-    'cell.norm_epsilon': epsilon,
   }
 
 
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
   del model_type
-  model, cell = config.model, config.cell
-  return (
-    NEEDED
-    | dict.fromkeys(ABSENT)
-    | {
-      'architectures': ['GLAForCausalLM'],
-      'num_hidden_layers': model.layers,
-      'hidden_size': model.width,
-      'intermediate_size': model.mlp_width,
-      'norm_eps': cell.norm_epsilon,
-      'num_heads': cell.heads,
-      'num_kv_heads': None,
-      'expand_k': cell.heads * cell.key_width / model.width,
-      'expand_v': cell.heads * cell.value_width / model.width,
-    }
-  )
+  return {
+    **NEEDED,
+    **dict.fromkeys((*ABSENT, 'num_kv_heads')),
+    **fields.describe(config, FIELDS),
+    **gated_deltanet.expanded(config),
+    'intermediate_size': config.model.mlp_width,
+  }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
+def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
   """Returns the table of tensors; see table.py."""
   return gated_deltanet.with_mlps(config, vocabulary, _cell)
 
 
-def _cell(config, theirs, ours, place):
+def _cell(config):
   cell: gla.Config = config.cell
   width, heads = config.model.width, cell.heads
+  keys, P = heads * cell.key_width, cell.value_width
   widths = {name: cell.widths[name] for name in PROJECTED}
-  dense = [
-    table.Dense(
-      name,
-      'projection',
-      (heads * widths[part], width),
-      view=gated_deltanet.head_view(widths, part, heads),
-    )
-    for part, name in PROJECTED.items()
-  ]
-  dense.append(table.Dense('gk_proj.0', 'gate_down', (cell.rank, width)))
-  dense.append(
-    table.Dense('o_proj', 'output', (width, heads * cell.value_width))
-  )
-  keys = heads * cell.key_width
-
-  def mix(x):  # of HxRxK
-    return x.swapaxes(1, 2)
-
-  rows = (
-    ('gk_proj.1.weight', (keys, cell.rank), 'gate_up', mix),
-    ('gk_proj.1.bias', (keys,), 'gate_bias', np.asarray),
-    (
-      'g_norm_swish_gate.weight',
-      (cell.value_width,),
-      'norm.scale',
-      np.asarray,
-    ),
-  )
   return [
-    *table.dense(dense, theirs, ours, place),
-    *table.others(rows, theirs, ours, place),
+    *table.projected(PROJECTED, widths, heads, width),
+    *table.dense('gk_proj.0', 'gate_down', (cell.rank, width)),
+    *table.dense('o_proj', 'output', (width, heads * P)),
+    table.Tensor(
+      'gk_proj.1.weight', (keys, cell.rank), 'gate_up', table.low_rank
+    ),
+    table.Tensor('gk_proj.1.bias', (keys,), 'gate_bias'),
+    table.scale('g_norm_swish_gate', 'norm', P),
   ]

@@ -13,58 +13,62 @@ from typing import Any
 from rnn_jax import config as config_lib
 from rnn_jax.cells import attention as attention_cell
 from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop import table
+from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf import rotary
-from rnn_jax.interop.formats.hf import table
 
-MODEL_TYPES = ('llama', 'mistral', 'qwen2', 'qwen3')
+MODEL_TYPES = {
+  'llama': 'Llama',
+  'mistral': 'Mistral',
+  'qwen2': 'Qwen2',
+  'qwen3': 'Qwen3',
+}
 CELLS = ('attention',)
+NAMES = table.Names('model.embed_tokens', 'model.norm', 'model.layers')
+FIELDS = (
+  fields.Field('num_hidden_layers', 'model.layers', most=keys_lib.LAYERS),
+  fields.Field('hidden_size', 'model.width'),
+  fields.Field('intermediate_size', 'model.mlp_width'),
+  fields.Field('rms_norm_eps', 'model.norm_epsilon', 1e-6),
+  fields.Field('num_attention_heads', 'cell.heads'),
+)
+MLP_BIAS = fields.Field('mlp_bias', 'model.biases', False)
+ATTENTION_BIAS = fields.Field('attention_bias', 'cell.biases', False)
+OF_TYPE = {'llama': (MLP_BIAS, ATTENTION_BIAS), 'qwen3': (ATTENTION_BIAS,)}
 
 
 def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
-  heads = keys.whole('num_attention_heads')
-  biases, output_bias = _biases(keys)
-  tied = keys.flag('tie_word_embeddings', False)
-  epsilon = keys.number('rms_norm_eps', 1e-6)
-  normed = keys.values['model_type'] == 'qwen3'
-  head_width = 128 if normed else keys.whole('hidden_size') // heads
-  activation = keys.one_of('hidden_act', table.ACTIVATIONS, 'silu')
+  model_type = keys.values['model_type']
+  own = fields.options(keys, (*FIELDS, MLP_BIAS, ATTENTION_BIAS))
+  heads, width = own['cell.heads'], own['model.width']
+  if model_type == 'qwen2':
+    own |= {'cell.biases': True, 'cell.output_bias': False}
+  if normed := model_type == 'qwen3':
+    epsilon = own['model.norm_epsilon']
+    own |= {'cell.qk_norm': True, 'cell.norm_epsilon': epsilon}
+  activation = keys.one_of('hidden_act', fields.ACTIVATIONS, 'silu')
   return {
+    **own,
+    **fields.head(keys, tied=False),
     'model.cell': 'attention',
-    'model.layers': keys.whole('num_hidden_layers', most=keys_lib.LAYERS),
-    'model.width': keys.whole('hidden_size'),
-    'model.mlp_width': keys.whole('intermediate_size'),
-    'model.mlp': table.ACTIVATIONS[activation],
-    'model.biases': keys.flag('mlp_bias', False),
+    'model.mlp': fields.ACTIVATIONS[activation],
     'model.norm_scale': True,
-    'model.norm_epsilon': epsilon,
-    'model.tied': tied,
-    'model.tied_multiplier': float(tied),
-    'model.head_bias': tied,  # a tied head has none
-    'cell.heads': heads,
-    'cell.head_width': keys.whole('head_dim', head_width),
+    'cell.head_width': keys.whole(
+      'head_dim', 128 if normed else width // heads
+    ),
     'cell.kv_heads': keys.whole('num_key_value_heads', heads),
     'cell.window': _window(keys),
     'cell.rotary': rotary.base(keys, (*rotary.SCALINGS,)),
     'cell.rotary_scaling': rotary.scaling(keys),
-    'cell.biases': biases,
-    'cell.output_bias': output_bias,
-    **({'cell.qk_norm': True, 'cell.norm_epsilon': epsilon} if normed else {}),
   }
-
-
-def _biases(keys):
-  """Returns whether q, k and v have a bias, and whether the output has one."""
-  if keys.values['model_type'] == 'qwen2':
-    return True, False
-  return keys.flag('attention_bias', False), True
 
 
 def _window(keys):
   """Returns the earlier steps that a step sees; 0: all."""
   model_type = keys.values['model_type']
   if model_type.startswith('qwen'):
-    keys.one_of('use_sliding_window', (False,), False)
+    fields.need(keys, {'use_sliding_window': False})
     keys.names('layer_types', ('full_attention',))
     return 0
   if model_type == 'llama' or keys.values.get('sliding_window', 1) is None:
@@ -74,116 +78,75 @@ def _window(keys):
 
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
-  model, cell = config.model, config.cell
-  own: dict[str, Any] = {}
-  if model_type == 'llama':
-    own = {'attention_bias': cell.biases, 'mlp_bias': model.biases}
+  cell = config.cell
+  own = fields.describe(config, (*FIELDS, *OF_TYPE.get(model_type, ())))
   if model_type == 'mistral':
     whole = cell.window >= config.data.length
-    own = {'sliding_window': None if whole else cell.window + 1}
-  if model_type == 'qwen2':
-    own = {'use_sliding_window': False}
-  if model_type == 'qwen3':
-    own = {'use_sliding_window': False, 'attention_bias': cell.biases}
+    own['sliding_window'] = None if whole else cell.window + 1
+  if model_type.startswith('qwen'):
+    own['use_sliding_window'] = False
   return own | {
-    'architectures': [f'{_CLASSES[model_type]}ForCausalLM'],
-    'num_hidden_layers': model.layers,
-    'hidden_size': model.width,
-    'intermediate_size': model.mlp_width,
-    'hidden_act': table.activation(model.mlp),
-    'rms_norm_eps': model.norm_epsilon or 1e-6,
-    'num_attention_heads': cell.heads,
+    'hidden_act': fields.activation(config.model.mlp),
     'num_key_value_heads': cell.groups,
     'head_dim': cell.head_width,
     'rope_parameters': rotary.described(cell.rotary, cell.rotary_scaling),
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
+def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
   """Returns the table of tensors; see table.py."""
-  listed = table.ends(
-    config.model, vocabulary, ('model.embed_tokens', 'model.norm')
-  )
-  for n, (ours, place, _) in enumerate(table.layers(config.model)):
-    listed += layer(config, f'model.layers.{n}', ours, place)
-  return listed
+  return table.stack(config, vocabulary, NAMES, _layer)
 
 
-def layer(
-  config: config_lib.Config, theirs: str, ours: str, place: int | None
-) -> list[table.Tensor]:
-  """Returns the tensors of a layer of attention and MLP."""
-  return [
-    *without_mlp(config, theirs, ours, place),
-    *table.dense(mlp(config.model), f'{theirs}.mlp', f'{ours}.mlp', place),
-  ]
+def _layer(config):
+  rows = table.within('mlp', 'mlp', mlp(config.model))
+  return attention_block(config) + rows
 
 
-def without_mlp(
-  config: config_lib.Config, theirs: str, ours: str, place: int | None
-) -> list[table.Tensor]:
+def attention_block(config: config_lib.Config) -> list[table.Row]:
   """Returns the tensors of a layer's attention and of its two norms."""
-  width = config.model.width
+  rows = table.within('self_attn', 'cell', attention(config))
+  return norms(config.model.width) + rows
+
+
+def norms(width: int) -> list[table.Row]:
+  """Returns the scales of a layer's two norms."""
   return [
-    table.scale(f'{theirs}.input_layernorm', f'{ours}.cell_norm', width, place),
-    table.scale(
-      f'{theirs}.post_attention_layernorm', f'{ours}.mlp_norm', width, place
-    ),
-    *table.dense(
-      attention(config), f'{theirs}.self_attn', f'{ours}.cell', place
-    ),
-    *_norms(config.cell, f'{theirs}.self_attn', f'{ours}.cell', place),
+    table.scale('input_layernorm', 'cell_norm', width),
+    table.scale('post_attention_layernorm', 'mlp_norm', width),
   ]
 
 
-def _norms(cell, theirs, ours, place):
-  """Returns the scales of the norms of queries and keys, if there are any."""
-  names = {'q_norm': 'query_norm', 'k_norm': 'key_norm'} if cell.qk_norm else {}
-  return [
-    table.scale(f'{theirs}.{name}', f'{ours}.{leaf}', cell.head_width, place)
-    for name, leaf in names.items()
-  ]
-
-
-def attention(config: config_lib.Config) -> list[table.Dense]:
-  """Returns the layers of attention, of which ours are fused."""
+def attention(config: config_lib.Config) -> list[table.Tensor]:
+  """Returns the tensors of attention, whose projections ours has fused."""
   cell: attention_cell.Config = config.cell
-  biased = cell.biases and cell.projection_bias
   width, K = config.model.width, cell.head_width
   # In both, a gate follows its query.
   queries = cell.heads // cell.groups * (1 + cell.output_gate)
-  parts = {  # heads of a group in our fused projection
-    'q_proj': slice(0, queries),
-    'k_proj': slice(queries, queries + 1),
-    'v_proj': slice(queries + 1, queries + 2),
-  }
-  listed = []
-  for name, heads in parts.items():
-    rows = (heads.stop - heads.start) * cell.groups * K
-
-    def view(x, heads=heads):
-      # Ours ends in G groups of queries, a key and a value.
-      x = x.T.reshape(cell.groups, queries + 2, K, *x.shape[:-1])
-      return x[:, heads]
-
-    listed.append(table.Dense(name, 'projection', (rows, width), biased, view))
+  # Ours ends in G groups of queries, a key and a value.
+  widths = {'q_proj': queries * K, 'k_proj': K, 'v_proj': K}
+  names = {name: name for name in widths}
+  biased = cell.biases and cell.projection_bias
+  rows = table.projected(names, widths, cell.groups, width, biased)
   shape, biased = (width, cell.heads * K), cell.biases and cell.output_bias
-  return [*listed, table.Dense('o_proj', 'output', shape, biased)]
+  rows += table.dense('o_proj', 'output', shape, biased)
+  if cell.qk_norm:
+    rows.append(table.scale('q_norm', 'query_norm', K))
+    rows.append(table.scale('k_norm', 'key_norm', K))
+  return rows
 
 
-def mlp(model: config_lib.Model) -> list[table.Dense]:
-  """Returns the layers of a gated MLP."""
-  inner, outer = (model.mlp_width, model.width), (model.width, model.mlp_width)
+def mlp(model: config_lib.Model) -> list[table.Tensor]:
+  """Returns the tensors of a layer's gated MLP."""
+  return gated_mlp(model.mlp_width, model.width, model.biases)
+
+
+def gated_mlp(
+  inner: int, width: int, biased: bool = False
+) -> list[table.Tensor]:
+  """Returns the tensors of a gated MLP, `inner` wide inside."""
   return [
-    table.Dense('gate_proj', 'gate', inner, model.biases),
-    table.Dense('up_proj', 'up', inner, model.biases),
-    table.Dense('down_proj', 'down', outer, model.biases),
+    *table.dense('gate_proj', 'gate', (inner, width), biased),
+    *table.dense('up_proj', 'up', (inner, width), biased),
+    *table.dense('down_proj', 'down', (width, inner), biased),
   ]
-
-
-_CLASSES = {
-  'llama': 'Llama',
-  'mistral': 'Mistral',
-  'qwen2': 'Qwen2',
-  'qwen3': 'Qwen3',
-}

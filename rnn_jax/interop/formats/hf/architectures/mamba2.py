@@ -7,55 +7,49 @@ Source: Dao and Gu, "Transformers are SSMs: Generalized Models and Efficient
 Algorithms Through Structured State Space Duality", 2024.
 """
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from rnn_jax import config as config_lib
 from rnn_jax.cells import mamba2
 from rnn_jax.interop import keys as keys_lib
-from rnn_jax.interop.formats.hf import table
+from rnn_jax.interop import table
+from rnn_jax.interop.formats.hf import fields
 
-MODEL_TYPES = ('mamba2',)
+MODEL_TYPES = {'mamba2': 'Mamba2'}
 CELLS = ('mamba2',)
+NAMES = table.Names('backbone.embeddings', 'backbone.norm_f', 'backbone.layers')
 MIXED = ('value', 'key', 'query')
+NEEDED = {'hidden_act': 'silu', 'use_bias': False, 'use_conv_bias': True}
+FIELDS = (
+  fields.Field('num_hidden_layers', 'model.layers', most=keys_lib.LAYERS),
+  fields.Field('hidden_size', 'model.width'),
+  fields.Field('layer_norm_epsilon', 'model.norm_epsilon', 1e-5),
+  fields.Field('layer_norm_epsilon', 'cell.norm_epsilon', 1e-5),
+  fields.Field('num_heads', 'cell.heads'),
+  fields.Field('head_dim', 'cell.value_width'),
+  fields.Field('state_size', 'cell.key_width'),
+  fields.Field('n_groups', 'cell.groups', 8),
+  fields.Field('conv_kernel', 'cell.convolution', 4, most=keys_lib.TAPS),
+)
 
 
 def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
-  for name, value in (
-    ('hidden_act', 'silu'),
-    ('use_bias', False),
-    ('use_conv_bias', True),
-  ):
-    keys.one_of(name, (value,), value)
+  fields.need(keys, NEEDED)
   _check_limits(keys)
-  width = keys.whole('hidden_size')
-  heads, head = keys.whole('num_heads'), keys.whole('head_dim')
+  own = fields.options(keys, FIELDS)
+  width, inner = own['model.width'], own['cell.heads'] * own['cell.value_width']
   expand = keys.number('expand', 2)
-  if int(expand * width) != heads * head:
+  if int(expand * width) != inner:
     keys.refuse('expand', expand, f'hidden_size={width} and heads need another')
-  epsilon = keys.number('layer_norm_epsilon', 1e-5)
-  tied = keys.flag('tie_word_embeddings', False)
   return {
+    **own,
+    **fields.head(keys, tied=False),
     'model.cell': 'mamba2',
-    'model.layers': keys.whole('num_hidden_layers', most=keys_lib.LAYERS),
-    'model.width': width,
     'model.norm_scale': True,
-    'model.norm_epsilon': epsilon,
-    'model.tied': tied,
-    'model.tied_multiplier': float(tied),
-    'model.head_bias': tied,  # a tied head has none
-    'cell.heads': heads,
-    'cell.key_width': keys.whole('state_size'),
-    'cell.value_width': head,
-    'cell.groups': keys.whole('n_groups', 8),
-    'cell.convolution': keys.whole('conv_kernel', 4, most=keys_lib.TAPS),
     'cell.norm_scale': True,
-    'cell.norm_epsilon': epsilon,
   }
 
 
@@ -71,25 +65,12 @@ def _check_limits(keys):
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
   del model_type
-  model, cell = config.model, config.cell
-  return {
-    'architectures': ['Mamba2ForCausalLM'],
-    'num_hidden_layers': model.layers,
-    'hidden_size': model.width,
-    'layer_norm_epsilon': cell.norm_epsilon,
-    'num_heads': cell.heads,
-    'head_dim': cell.value_width,
-    'expand': cell.heads * cell.value_width // model.width,
-    'state_size': cell.key_width,
-    'n_groups': cell.groups,
-    'conv_kernel': cell.convolution,
-    'hidden_act': 'silu',
-    'use_bias': False,
-    'use_conv_bias': True,
-  }
+  inner = config.cell.heads * config.cell.value_width
+  own = fields.describe(config, FIELDS)
+  return NEEDED | own | {'expand': inner // config.model.width}
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
+def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
   """Returns the table of tensors; see table.py."""
   return backbone(config, vocabulary, _mixer)
 
@@ -97,61 +78,43 @@ def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
 def backbone(
   config: config_lib.Config,
   vocabulary: int,
-  mixer: Callable[..., list[table.Tensor]],
-) -> list[table.Tensor]:
+  mixer: Callable[[config_lib.Config], list[table.Tensor]],
+) -> list[table.Row]:
   """Returns the table of a stack of mixers, of Mamba and Mamba-2.
 
-  `mixer` returns the tensors of a cell from (config, prefix of theirs, prefix
-  of ours, place).
+  `mixer` returns the tensors of a cell.
   """
-  listed = table.ends(
-    config.model, vocabulary, ('backbone.embeddings', 'backbone.norm_f')
-  )
-  for n, (ours, place, _) in enumerate(table.layers(config.model)):
-    theirs, width = f'backbone.layers.{n}', config.model.width
-    listed.append(
-      table.scale(f'{theirs}.norm', f'{ours}.cell_norm', width, place)
-    )
-    listed += mixer(config, f'{theirs}.mixer', f'{ours}.cell', place)
-  return listed
+
+  def layer(config):
+    norm = table.scale('norm', 'cell_norm', config.model.width)
+    return [norm, *table.within('mixer', 'cell', mixer(config))]
+
+  return table.stack(config, vocabulary, NAMES, layer)
 
 
-def _mixer(config, theirs, ours, place):
+def _mixer(config):
   cell: mamba2.Config = config.cell
-  widths, inner = cell.widths, cell.heads * cell.value_width
-  columns, width = cell.groups * sum(widths.values()), config.model.width
+  G, widths, inner = cell.groups, cell.widths, cell.heads * cell.value_width
   mixed = {name: widths[name] for name in MIXED}
-  channels = cell.groups * sum(mixed.values())
+  columns, width = G * sum(widths.values()), config.model.width
+  channels = G * sum(mixed.values())
 
   def project(x):
-    return _by_parts(x.T, widths, cell.groups)
+    return [table.head_view(widths, part, G)(x) for part in widths]
 
   def convolve(x):
-    return _by_parts(x[::-1].T if x.ndim > 1 else x, mixed, cell.groups)
+    newest_last = x[::-1] if x.ndim > 1 else x
+    return [table.head_view(mixed, part, G)(newest_last) for part in mixed]
 
-  dense = (
-    table.Dense('in_proj', 'projection', (columns, width), view=project),
-    table.Dense('out_proj', 'output', (width, inner)),
-  )
-  rows = (
-    ('conv1d.weight', (channels, 1, cell.convolution), 'taps', convolve),
-    ('conv1d.bias', (channels,), 'taps_bias', convolve),
-    ('dt_bias', (cell.heads,), 'dt_bias', np.asarray),
-    ('A_log', (cell.heads,), 'log_rate', np.asarray),
-    ('D', (cell.heads,), 'skip', np.asarray),
-    ('norm.weight', (inner,), 'norm.scale', np.asarray),
-  )
   return [
-    *table.dense(dense, theirs, ours, place),
-    *table.others(rows, theirs, ours, place),
-  ]
-
-
-def _by_parts(x, widths, groups):
-  """Returns the rows of each part of all groups, from those of each group."""
-  x = x.reshape(groups, -1, *x.shape[1:])
-  ends = [*itertools.accumulate(widths.values())]
-  return [
-    x[:, end - width : end]
-    for end, width in zip(ends, widths.values(), strict=True)
+    *table.dense('in_proj', 'projection', (columns, width), view=project),
+    *table.dense('out_proj', 'output', (width, inner)),
+    table.Tensor(
+      'conv1d.weight', (channels, 1, cell.convolution), 'taps', convolve
+    ),
+    table.Tensor('conv1d.bias', (channels,), 'taps_bias', convolve),
+    table.Tensor('dt_bias', (cell.heads,), 'dt_bias'),
+    table.Tensor('A_log', (cell.heads,), 'log_rate'),
+    table.Tensor('D', (cell.heads,), 'skip'),
+    table.scale('norm', 'norm', inner),
   ]

@@ -17,16 +17,18 @@ from typing import Any
 
 from rnn_jax import config as config_lib
 from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop import table
+from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf import rotary
-from rnn_jax.interop.formats.hf import table
 from rnn_jax.interop.formats.hf.architectures import llama
 
+MODEL_TYPES = {'mixtral': 'Mixtral', 'qwen3_moe': 'Qwen3Moe'}
 LIKE = {'mixtral': 'mistral', 'qwen3_moe': 'qwen3'}  # whose attention it is
-MODEL_TYPES = (*LIKE,)
 CELLS = ('attention',)
 MIXTRAL = {'gate': 'w1', 'up': 'w3', 'down': 'w2'}  # of an expert
 NO_CHOICE = 'with one expert per token its gate would always be 1'
 QWEN = {name: f'{name}_proj' for name in ('gate', 'up', 'down')}
+NEEDED = {'decoder_sparse_step': 1}
 
 
 def options(keys: keys_lib.Keys) -> dict[str, Any]:
@@ -44,13 +46,12 @@ def options(keys: keys_lib.Keys) -> dict[str, Any]:
     'sliding_window': keys.values.get('sliding_window'),
     'model_type': LIKE[keys.values['model_type']],
   }
-  dense = llama.options(keys_lib.Keys(keys.path, keys.values | as_llama))
-  return (
-    dense
-    | {'cell.rotary': rotary.base(keys, (*rotary.SCALINGS,), base)}
-    | own
-    | {'model.experts.count': _count(keys, count)}
-  )
+  return {
+    **llama.options(keys_lib.Keys(keys.path, keys.values | as_llama)),
+    **own,
+    'cell.rotary': rotary.base(keys, (*rotary.SCALINGS,), base),
+    'model.experts.count': _count(keys, count),
+  }
 
 
 def _count(keys, default):
@@ -82,16 +83,32 @@ def of_qwen(
   Raises:
     InputError: a layer has another MLP, or gates are 1.
   """
-  keys.one_of('decoder_sparse_step', (1,), 1)
-  if listed := keys.items('mlp_only_layers'):
-    keys.refuse('mlp_only_layers', listed, 'only [] is supported')
-  chosen = keys.whole('num_experts_per_tok', per_token)
-  given = keys.flag('norm_topk_prob', normalized)
+  fields.need(keys, NEEDED)
+  keys.absent('mlp_only_layers')
+  names = 'num_experts_per_tok', 'norm_topk_prob'
+  return routed_options(keys, names, (per_token, normalized))
+
+
+def routed_options(
+  keys: keys_lib.Keys, names: tuple[str, str], defaults: tuple[int, bool]
+) -> dict[str, Any]:
+  """Returns the options of how many experts a token has, and of their gates.
+
+  Args:
+    keys: of config.json.
+    names: of the two keys.
+    defaults: their values, unless the keys say.
+
+  Raises:
+    InputError: a gate would always be 1.
+  """
+  chosen = keys.whole(names[0], defaults[0])
+  given = keys.flag(names[1], defaults[1])
   if chosen == 1 and given:
     keys.refuse(
-      'norm_topk_prob',
+      names[1],
       True,
-      f'num_experts_per_tok=1: {NO_CHOICE}: only false is supported',
+      f'{names[0]}=1: {NO_CHOICE}: only false is supported',
     )
   return {
     'model.experts.per_token': chosen,
@@ -102,17 +119,12 @@ def of_qwen(
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
   experts, own = config.model.experts, llama.describe(config, LIKE[model_type])
+  own['num_local_experts'] = experts.count
   if model_type == 'mixtral':
-    return own | {
-      'architectures': ['MixtralForCausalLM'],
-      'num_local_experts': experts.count,
-      'num_experts_per_tok': experts.per_token,
-    }
+    return own | {'num_experts_per_tok': experts.per_token}
   inner = own.pop('intermediate_size')  # of layers without experts
   return own | {
-    'architectures': ['Qwen3MoeForCausalLM'],
     'moe_intermediate_size': inner,
-    'num_local_experts': experts.count,
     'num_experts': experts.count,
     **described(experts),
   }
@@ -120,97 +132,64 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def described(experts: config_lib.Experts) -> dict[str, Any]:
   """Returns the keys of `of_qwen`."""
-  return {
+  return NEEDED | {
     'num_experts_per_tok': experts.per_token,
     'norm_topk_prob': experts.normalized and experts.per_token > 1,
-    'decoder_sparse_step': 1,
     'mlp_only_layers': [],
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
+def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
   """Returns the table of tensors; see table.py."""
-  listed = table.ends(
-    config.model, vocabulary, ('model.embed_tokens', 'model.norm')
-  )
-  mlp, names = _named(config)
-  for n, (ours, place, _) in enumerate(table.layers(config.model)):
-    theirs = f'model.layers.{n}'
-    listed += llama.without_mlp(config, theirs, ours, place)
-    listed += routed(config.model, f'{theirs}.{mlp}', ours, place, names)
-  return listed
+  return table.stack(config, vocabulary, llama.NAMES, _layer)
+
+
+def _layer(config):
+  if config.cell.qk_norm:
+    return llama.attention_block(config) + routed(config.model, 'mlp', QWEN)
+  older = 'block_sparse_moe'
+  rows = routed(config.model, older, MIXTRAL)
+  return [
+    *llama.attention_block(config),
+    *rows,
+    *table.renamed(rows[:1], older, 'mlp'),  # the router
+  ]
 
 
 def routed(
-  model: config_lib.Model,
-  theirs: str,
-  ours: str,
-  place: int | None,
-  names: dict[str, str],
-) -> list[table.Tensor]:
+  model: config_lib.Model, theirs: str, names: dict[str, str]
+) -> list[table.Row]:
   """Returns the tensors of a layer's router and experts.
 
   Args:
     model: section `model`.
-    theirs: prefix of their names.
-    ours: prefix of the layer.
-    place: its place.
+    theirs: their prefix; of joined experts it is 'mlp'.
     names: of an expert's matrices in theirs, by ours.
   """
-  D, F, ours = model.width, model.mlp_width, f'{ours}.experts'
+  E, D, F = model.experts.count, model.width, model.mlp_width
   shapes = {'gate': (F, D), 'up': (F, D), 'down': (D, F)}
-  router = table.Dense('gate', 'router', (model.experts.count, D))
-  return table.dense((router,), theirs, ours, place) + [
+  rows: list[table.Row] = [*table.dense('gate', 'router', (E, D))]
+  rows += [
     table.Tensor(
-      f'{theirs}.experts.{n}.{name}.weight',
+      f'experts.{n}.{name}.weight',
       shapes[leaf],
-      f'{ours}.{leaf}.kernel',
+      f'{leaf}.kernel',
       lambda x, n=n: x[n].T,
-      place,
     )
-    for n in range(model.experts.count)
+    for n in range(E)
     for leaf, name in names.items()
   ]
 
-
-def joined(config: config_lib.Config) -> list[table.Joined]:
-  """Returns the tensors of all of a layer's experts; see table.py."""
-  mlp, names = _named(config)
-  E, D, listed = config.model.experts.count, config.model.width, []
-  for n in range(config.model.layers):
-    newer, older = f'model.layers.{n}.mlp', f'model.layers.{n}.{mlp}'
-    listed += joined_experts(config.model, newer, older, names)
-    if newer != older:
-      router = f'{newer}.gate.weight', (E, D), [f'{older}.gate.weight']
-      listed.append(table.Joined(*router))
-  return listed
-
-
-def joined_experts(
-  model: config_lib.Model, newer: str, older: str, names: dict[str, str]
-) -> list[table.Joined]:
-  """Returns the two tensors of a layer's experts.
-
-  Args:
-    model: section `model`.
-    newer: prefix of their names.
-    older: prefix of their parts' names.
-    names: as in `routed`.
-  """
-  E, D, F = model.experts.count, model.width, model.mlp_width
-
-  def parts(*leaves):
-    return [
-      f'{older}.experts.{n}.{names[leaf]}.weight'
+  def joined(name, shape, *leaves):
+    parts = [
+      f'{theirs}.experts.{n}.{names[leaf]}.weight'
       for n in range(E)
       for leaf in leaves
     ]
+    return table.Joined(f'mlp.experts.{name}', shape, parts)
 
-  both = f'{newer}.experts.gate_up_proj', (E, 2 * F, D), parts('gate', 'up')
-  down = f'{newer}.experts.down_proj', (E, D, F), parts('down')
-  return [table.Joined(*both), table.Joined(*down)]
-
-
-def _named(config):
-  """Returns (the part of a layer, the names of an expert's matrices)."""
-  return ('mlp', QWEN) if config.cell.qk_norm else ('block_sparse_moe', MIXTRAL)
+  return [
+    *table.within(theirs, 'experts', rows),
+    joined('gate_up_proj', (E, 2 * F, D), 'gate', 'up'),
+    joined('down_proj', (E, D, F), 'down'),
+  ]

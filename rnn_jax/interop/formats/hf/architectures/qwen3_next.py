@@ -15,87 +15,91 @@ Improving Mamba2 with Delta Rule", 2024.
 
 from typing import Any
 
-import numpy as np
-
 from rnn_jax import config as config_lib
 from rnn_jax.cells import gated_deltanet
 from rnn_jax.cells.parts import delta
 from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop import table
+from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf import rotary
-from rnn_jax.interop.formats.hf import table
-from rnn_jax.interop.formats.hf.architectures import gated_deltanet as fla
 from rnn_jax.interop.formats.hf.architectures import llama
 from rnn_jax.interop.formats.hf.architectures import mixtral
 
-MODEL_TYPES = ('qwen3_next',)
+MODEL_TYPES = {'qwen3_next': 'Qwen3Next'}
 CELLS = ('gated_deltanet', 'attention')
 KINDS = {'linear_attention': 'gated_deltanet', 'full_attention': 'attention'}
+FIELDS = (
+  fields.Field('num_hidden_layers', 'model.layers', most=keys_lib.LAYERS),
+  fields.Field('hidden_size', 'model.width'),
+  fields.Field('rms_norm_eps', 'model.norm_epsilon', 1e-6),
+)
+LINEAR = (
+  fields.Field('linear_num_key_heads', 'heads', 16),
+  fields.Field('linear_key_head_dim', 'key_width', 128),
+  fields.Field('linear_value_head_dim', 'value_width', 128),
+  fields.Field('linear_conv_kernel_dim', 'convolution', 4, most=keys_lib.TAPS),
+)
+ATTENTION = (
+  fields.Field('num_attention_heads', 'heads', 16),
+  fields.Field('head_dim', 'head_width', 256),
+  fields.Field('attention_bias', 'biases', False),
+)
 
 
 def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   keys.one_of('hidden_act', ('silu', 'swish'), 'silu')  # the convolution's too
-  epsilon = keys.number('rms_norm_eps', 1e-6)
-  tied = keys.flag('tie_word_embeddings', False)
-  own = {'gated_deltanet': _linear(keys), 'attention': _attention(keys)}
-  for one in own.values():
-    one['norm_epsilon'] = epsilon
+  own = fields.options(keys, FIELDS)
+  epsilon = {'norm_epsilon': own['model.norm_epsilon']}
+  of_cell = {
+    'gated_deltanet': _linear(keys) | epsilon,
+    'attention': _attention(keys) | epsilon,
+  }
   return {
-    **table.patterned(_cells(keys), own),
+    **own,
+    **fields.head(keys, tied=False),
+    **fields.patterned(_cells(keys, own['model.layers']), of_cell),
     **_mlp(keys),
-    'model.width': keys.whole('hidden_size'),
     'model.mlp': 'swiglu',
     'model.norm_scale': True,
     'model.norm_plus_one': True,
-    'model.norm_epsilon': epsilon,
-    'model.tied': tied,
-    'model.tied_multiplier': float(tied),
-    'model.head_bias': tied,  # a tied head has none
   }
 
 
-def _cells(keys):
+def _cells(keys, layers):
   """Returns the cell of each layer."""
-  layers = keys.whole('num_hidden_layers', most=keys_lib.LAYERS)
-  kinds = keys.names('layer_types', [*KINDS])
-  if kinds is None:
+  linear, full = KINDS
+
+  def default():
     every = keys.whole('full_attention_interval', 4)
-    linear, full = KINDS
-    kinds = [linear if (n + 1) % every else full for n in range(layers)]
-  if len(kinds) != layers:
-    keys.refuse('num_hidden_layers', layers, f'layer_types has {len(kinds)}')
+    return [linear if (n + 1) % every else full for n in range(layers)]
+
+  kinds = fields.by_layer(keys, 'layer_types', KINDS, layers, default)
   return [KINDS[kind] for kind in kinds]
 
 
 def _linear(keys):
-  heads = keys.whole('linear_num_key_heads', 16)
-  name = 'linear_num_value_heads'
+  own = fields.options(keys, LINEAR)
+  name, heads = 'linear_num_value_heads', own['heads']
   values = keys.whole(name, 32)
   if values % heads:
     keys.refuse(name, values, f'linear_num_key_heads={heads} must divide it')
-  return {
-    'heads': heads,
+  return own | {
     'value_heads': values if values > heads else 0,
-    'key_width': keys.whole('linear_key_head_dim', 128),
-    'value_width': keys.whole('linear_value_head_dim', 128),
-    'convolution': keys.whole('linear_conv_kernel_dim', 4, most=keys_lib.TAPS),
     'norm_scale': True,
   }
 
 
 def _attention(keys):
-  head = keys.whole('head_dim', 256)
-  return {
-    'heads': keys.whole('num_attention_heads', 16),
+  own = fields.options(keys, ATTENTION)
+  return own | {
     'kv_heads': keys.whole('num_key_value_heads', 2),
-    'head_width': head,
     'rotary': rotary.base(keys, (*rotary.SCALINGS,)),
     'rotary_scaling': rotary.scaling(keys),
-    'rotary_width': rotary.rotated(keys, head, 0.25),
+    'rotary_width': rotary.rotated(keys, own['head_width'], 0.25),
     'qk_norm': True,
     'norm_plus_one': True,
     'output_gate': True,
-    'biases': keys.flag('attention_bias', False),
   }
 
 
@@ -117,38 +121,29 @@ def _mlp(keys):
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
   del model_type
-  model = config.model
-  describe_cells = {
-    'gated_deltanet': _described_linear,
-    'attention': _described_attention,
-  }
-  return table.describe_layers(config, KINDS, describe_cells) | {
-    'architectures': ['Qwen3NextForCausalLM'],
-    'num_hidden_layers': model.layers,
-    'hidden_size': model.width,
+  kinds, own = fields.describe_cells(
+    config,
+    KINDS,
+    {'gated_deltanet': _described_linear, 'attention': _described_attention},
+  )
+  return {
+    **own,
+    **fields.describe(config, FIELDS),
+    **_described_mlp(config.model),
+    'layer_types': kinds,
     'hidden_act': 'silu',
-    'rms_norm_eps': model.norm_epsilon or 1e-6,
-    **_described_mlp(model),
   }
 
 
-def _described_linear(cell):
-  return {
-    'linear_num_key_heads': cell.heads,
-    'linear_num_value_heads': cell.memories,
-    'linear_key_head_dim': cell.key_width,
-    'linear_value_head_dim': cell.value_width,
-    'linear_conv_kernel_dim': cell.convolution,
-  }
+def _described_linear(config):
+  values = {'linear_num_value_heads': config.cell.memories}
+  return fields.describe(config.cell, LINEAR) | values
 
 
-def _described_attention(cell):
-  return {
-    'num_attention_heads': cell.heads,
-    'num_key_value_heads': cell.groups,
-    'head_dim': cell.head_width,
-    'attention_bias': cell.biases,
-    'rope_parameters': rotary.described_share(cell),
+def _described_attention(config):
+  return fields.describe(config.cell, ATTENTION) | {
+    'num_key_value_heads': config.cell.groups,
+    'rope_parameters': rotary.described_share(config.cell),
   }
 
 
@@ -162,43 +157,33 @@ def _described_mlp(model):
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
+def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
   """Returns the table of tensors; see table.py."""
-  model = config.model
-  listed = table.ends(model, vocabulary, ('model.embed_tokens', 'model.norm'))
-  for n, (ours, place, cell) in enumerate(table.layers(model)):
-    theirs, own = f'model.layers.{n}', table.of_cell(config, cell)
-    if cell == 'attention':
-      listed += llama.without_mlp(own, theirs, ours, place)
-    else:
-      listed += [
-        table.scale(
-          f'{theirs}.{norm}_layernorm', f'{ours}.{leaf}', model.width, place
-        )
-        for norm, leaf in NORMS.items()
-      ]
-      listed += _of_linear(
-        own.cell, model.width, f'{theirs}.linear_attn', f'{ours}.cell', place
-      )
-    listed += _of_mlp(model, f'{theirs}.mlp', ours, place)
-  return listed
+  return table.stack(config, vocabulary, llama.NAMES, _layer)
 
 
-def joined(config: config_lib.Config) -> list[table.Joined]:
-  """Returns the tensors of all of a layer's experts; see table.py."""
+def _layer(config):
+  width = config.model.width
+  if config.model.cell == 'attention':
+    rows = llama.attention_block(config)
+  else:
+    own = _linear_rows(config.cell, width)
+    rows = llama.norms(width) + table.within('linear_attn', 'cell', own)
   if not config.model.experts.count:
-    return []
-  prefixes = [f'model.layers.{n}.mlp' for n in range(config.model.layers)]
+    return rows + table.within('mlp', 'mlp', llama.mlp(config.model))
+  shared = llama.gated_mlp(config.model.experts.shared_width, width)
+  shared = [
+    *table.within('shared_expert', 'shared', shared),
+    *table.dense('shared_expert_gate', 'shared_gate', (1, width)),
+  ]
   return [
-    one
-    for prefix in prefixes
-    for one in mixtral.joined_experts(
-      config.model, prefix, prefix, mixtral.QWEN
-    )
+    *rows,
+    *mixtral.routed(config.model, 'mlp', mixtral.QWEN),
+    *table.within('mlp', 'experts', shared),
   ]
 
 
-def _of_linear(cell: gated_deltanet.Config, width, theirs, ours, place):
+def _linear_rows(cell: gated_deltanet.Config, width):
   H, inner = cell.heads, cell.memories * cell.value_width
   mixed = {name: cell.widths[name] for name in delta.Cell.mixed}
   before, gate = sum(mixed.values()), cell.widths['output_gate']
@@ -211,43 +196,16 @@ def _of_linear(cell: gated_deltanet.Config, width, theirs, ours, place):
     return x.T.reshape(H, -1, *x.shape[:-1])[:, before:-gate]
 
   def convolve(x):
-    return [fla.head_view(mixed, part, H, step=-1)(x) for part in mixed]
+    return [table.head_view(mixed, part, H, step=-1)(x) for part in mixed]
 
-  columns = H * (before + gate), 2 * cell.memories
-  dense = (
-    table.Dense(
-      'in_proj_qkvz', 'projection', (columns[0], width), view=project
-    ),
-    table.Dense('in_proj_ba', 'projection', (columns[1], width), view=rates),
-    table.Dense('out_proj', 'output', (width, inner)),
-  )
+  qkvz, ba = (H * (before + gate), width), (2 * cell.memories, width)
   taps = H * before, 1, cell.convolution
-  rows = (
-    ('conv1d.weight', taps, 'taps', convolve),
-    ('A_log', (cell.memories,), 'log_rate', np.asarray),
-    ('dt_bias', (cell.memories,), 'step_bias', np.asarray),
-    ('norm.weight', (cell.value_width,), 'norm.scale', np.asarray),
-  )
   return [
-    *table.dense(dense, theirs, ours, place),
-    *table.others(rows, theirs, ours, place),
+    *table.dense('in_proj_qkvz', 'projection', qkvz, view=project),
+    *table.dense('in_proj_ba', 'projection', ba, view=rates),
+    *table.dense('out_proj', 'output', (width, inner)),
+    table.Tensor('conv1d.weight', taps, 'taps', convolve),
+    table.Tensor('A_log', (cell.memories,), 'log_rate'),
+    table.Tensor('dt_bias', (cell.memories,), 'step_bias'),
+    table.scale('norm', 'norm', cell.value_width),
   ]
-
-
-def _of_mlp(model, theirs, ours, place):
-  if not model.experts.count:
-    return table.dense(llama.mlp(model), theirs, f'{ours}.mlp', place)
-  D, F = model.width, model.experts.shared_width
-  shared = (
-    table.Dense('shared_expert.gate_proj', 'shared.gate', (F, D)),
-    table.Dense('shared_expert.up_proj', 'shared.up', (F, D)),
-    table.Dense('shared_expert.down_proj', 'shared.down', (D, F)),
-    table.Dense('shared_expert_gate', 'shared_gate', (1, D)),
-  )
-  return [
-    *mixtral.routed(model, theirs, ours, place, mixtral.QWEN),
-    *table.dense(shared, theirs, f'{ours}.experts', place),
-  ]
-
-
-NORMS = {'input': 'cell_norm', 'post_attention': 'mlp_norm'}

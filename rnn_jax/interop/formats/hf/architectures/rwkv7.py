@@ -18,15 +18,15 @@ Source: Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution",
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from rnn_jax import config as config_lib
 from rnn_jax.cells import rwkv7
 from rnn_jax.interop import keys as keys_lib
-from rnn_jax.interop.formats.hf import table
+from rnn_jax.interop import table
+from rnn_jax.interop.formats.hf import fields
 
-MODEL_TYPES = ('rwkv7',)
+MODEL_TYPES = {'rwkv7': 'RWKV7'}
 CELLS = ('rwkv7',)
+NAMES = table.Names('model.embeddings', 'model.norm', 'model.layers')
 NEEDED = {'hidden_act': 'sqrelu', 'norm_bias': True}
 KEY_EPSILONS = {True: 1e-6, False: 1e-24}  # fuse_norm; 1e-12 squared
 LOW_RANK = {'w': 'w_lora', 'a': 'a_lora', 'g': 'g_lora', rwkv7.MIX: 'v_lora'}
@@ -37,31 +37,30 @@ RANKS = {  # of config.json, and theirs without it
   'g': ('gate_low_rank_dim', 128),
   rwkv7.MIX: ('v_low_rank_dim', 16),
 }
+FIELDS = (
+  fields.Field('num_hidden_layers', 'model.layers', 24, most=keys_lib.LAYERS),
+  fields.Field('hidden_size', 'model.width', 2048),
+  fields.Field('norm_eps', 'model.norm_epsilon', 1e-5),
+  fields.Field('norm_first', 'model.embedding_norm', True),
+)
 
 
 def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
-  for name, value in NEEDED.items():
-    keys.one_of(name, (value,), value)
+  fields.need(keys, NEEDED)
   keys.absent('attn')
-  width, layers = keys.whole('hidden_size', 2048), _layers(keys)
+  own = fields.options(keys, FIELDS)
+  width, layers = own['model.width'], own['model.layers']
   heads = _heads(keys, width)
   K = width // heads
-  epsilon = keys.number('norm_eps', 1e-5)
-  tied = keys.flag('tie_word_embeddings', False)
   decay, rate, gate, value = (keys.whole(*RANKS[part]) for part in RANKS)
   return {
+    **own,
+    **fields.head(keys, tied=False),
     'model.cell': 'rwkv7',
-    'model.layers': layers,
-    'model.width': width,
     'model.mlp': 'channel_mix',
     'model.mlp_width': keys.whole('intermediate_size', _inner(keys, width)),
     'model.norm': 'layer',
-    'model.norm_epsilon': epsilon,
-    'model.embedding_norm': keys.flag('norm_first', True),
-    'model.tied': tied,
-    'model.tied_multiplier': float(tied),
-    'model.head_bias': tied,  # a tied head has none
     'cell.heads': heads,
     'cell.key_width': K,
     'cell.value_width': _values(keys, width, layers) // heads,
@@ -71,13 +70,9 @@ def options(keys: keys_lib.Keys) -> dict[str, Any]:
     'cell.value_rank': _other(value, decay) if layers > 1 else 0,
     'cell.shared_gate': True,
     'cell.value_residual': layers > 1,
-    'cell.norm_epsilon': K * epsilon,
+    'cell.norm_epsilon': K * own['model.norm_epsilon'],
     'cell.key_epsilon': KEY_EPSILONS[keys.flag('fuse_norm', True)],
   }
-
-
-def _layers(keys):
-  return keys.whole('num_hidden_layers', 24, most=keys_lib.LAYERS)
 
 
 def _heads(keys, width):
@@ -125,107 +120,72 @@ def _other(rank, of_decay):
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   """Returns the keys of config.json that define the model."""
   del model_type
-  model, cell = config.model, config.cell
-  ranks = {RANKS[part][0]: rank for part, rank in cell.ranks.items()}
-  epsilon = model.norm_epsilon or 1e-5
-  return (
-    NEEDED
-    | ranks
-    | {
-      'architectures': ['RWKV7ForCausalLM'],
-      'attn': None,
-      'num_hidden_layers': model.layers,
-      'hidden_size': model.width,
-      'intermediate_size': model.mlp_width,
-      'norm_eps': epsilon,
-      'norm_first': model.embedding_norm,
-      'fuse_norm': cell.key_epsilon != KEY_EPSILONS[False],
-      'head_dim': cell.key_width,
-      'num_heads': cell.heads,
-      'value_dim': [cell.heads * cell.value_width] * model.layers,
-    }
-  )
+  cell = config.cell
+  return {
+    **NEEDED,
+    **{RANKS[part][0]: rank for part, rank in cell.ranks.items()},
+    **fields.describe(config, FIELDS),
+    'attn': None,
+    'intermediate_size': config.model.mlp_width,
+    'fuse_norm': cell.key_epsilon != KEY_EPSILONS[False],
+    'head_dim': cell.key_width,
+    'num_heads': cell.heads,
+    'value_dim': [cell.heads * cell.value_width] * config.model.layers,
+  }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Tensor]:
+def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
   """Returns the table of tensors; see table.py."""
-  model = config.model
-  names = 'model.embeddings', 'model.norm'
-  listed = table.ends(model, vocabulary, names)
-  listed.append(_bias('model.norm', 'norm', model.width))
-  if model.embedding_norm:
-    listed += _norm('model.layers.0.pre_norm', 'embedding_norm', model.width)
-  for n, (ours, place, _) in enumerate(table.layers(model)):
-    theirs = f'model.layers.{n}'
-    for name, leaf in (('attn_norm', 'cell_norm'), ('ffn_norm', 'mlp_norm')):
-      names = f'{theirs}.{name}', f'{ours}.{leaf}'
-      listed += _norm(*names, model.width, place)
-    listed += _cell(config, f'{theirs}.attn', f'{ours}.cell', place)
-    listed += _mlp(model, f'{theirs}.ffn', ours, place)
-  return listed
-
-
-def _bias(theirs, ours, width, layer=None):
-  return table.Tensor(f'{theirs}.bias', (width,), f'{ours}.bias', layer=layer)
-
-
-def _norm(theirs, ours, width, layer=None):
-  """Returns the scale and the bias of a norm."""
-  scale = table.scale(theirs, ours, width, layer)
-  return [scale, _bias(theirs, ours, width, layer)]
-
-
-def _mlp(model, theirs, ours, place):
-  width, inner = model.width, model.mlp_width
-  dense = [
-    table.Dense('key', 'up', (inner, width)),
-    table.Dense('value', 'down', (width, inner)),
+  width = config.model.width
+  rows = [
+    row
+    for row in table.stack(config, vocabulary, NAMES, _layer)
+    if not row.name.startswith(f'model.layers.0.attn.{LOW_RANK[rwkv7.MIX]}')
   ]
-  share = f'{ours}.mlp_shift.share'
+  rows.append(table.Tensor('model.norm.bias', (width,), 'norm.bias'))
+  if config.model.embedding_norm:
+    rows += table.layer_norm('model.layers.0.pre_norm', 'embedding_norm', width)
+  return rows
+
+
+def _layer(config):
+  width, inner = config.model.width, config.model.mlp_width
+  mlp = [
+    *table.dense('key', 'mlp.up', (inner, width)),
+    *table.dense('value', 'mlp.down', (width, inner)),
+    table.Tensor('x_k', (width,), 'mlp_shift.share'),
+  ]
   return [
-    *table.dense(dense, theirs, f'{ours}.mlp', place),
-    table.Tensor(f'{theirs}.x_k', (width,), share, layer=place),
+    *table.layer_norm('attn_norm', 'cell_norm', width),
+    *table.layer_norm('ffn_norm', 'mlp_norm', width),
+    *table.within('attn', 'cell', _cell(config.cell, width)),
+    *(dataclasses.replace(x, name=f'ffn.{x.name}') for x in mlp),
   ]
 
 
-def _cell(config, theirs, ours, place):
-  cell: rwkv7.Config = config.cell
-  width, heads = config.model.width, cell.heads
-  keys, values = heads * cell.key_width, heads * cell.value_width
-  ranks = dict(cell.ranks)
-  if not place:
-    ranks.pop(rwkv7.MIX, None)
-  dense = [
-    table.Dense('r_proj', 'projections_r', (keys, width)),
-    table.Dense('k_proj', 'projections_k', (keys, width)),
-    table.Dense('v_proj', 'projections_v', (values, width)),
-    table.Dense('o_proj', 'output', (width, values)),
+def _cell(cell: rwkv7.Config, width):
+  keys, values = cell.heads * cell.key_width, cell.heads * cell.value_width
+  rows = [
+    *table.dense('r_proj', 'projections_r', (keys, width)),
+    *table.dense('k_proj', 'projections_k', (keys, width)),
+    *table.dense('v_proj', 'projections_v', (values, width)),
+    *table.dense('o_proj', 'output', (width, values)),
+    table.Tensor('k_k', (keys,), 'key_scale'),
+    table.Tensor('k_a', (keys,), 'key_rate'),
+    table.Tensor('r_k', (cell.heads, cell.key_width), 'bonus'),
+    table.Tensor('g_norm.weight', (values,), 'norm_scale'),
+    table.Tensor('g_norm.bias', (values,), 'norm_bias'),
     *(
-      table.Dense(f'{LOW_RANK[part]}.lora.0', f'projections_{part}', (r, width))
-      for part, r in ranks.items()
+      table.Tensor(f'x_{part}', (1, 1, width), 'shift', lambda x, n=n: x[n])
+      for n, part in enumerate(rwkv7.SHIFTS)
     ),
   ]
-  rows = [
-    ('k_k', (keys,), 'key_scale', np.asarray),
-    ('k_a', (keys,), 'key_rate', np.asarray),
-    ('r_k', (heads, cell.key_width), 'bonus', np.asarray),
-    ('g_norm.weight', (values,), 'norm_scale', np.asarray),
-    ('g_norm.bias', (values,), 'norm_bias', np.asarray),
-  ]
-  for n, part in enumerate(rwkv7.SHIFTS):
-    rows.append((f'x_{part}', (1, 1, width), 'shift', lambda x, n=n: x[n]))
   outputs = {'w': keys, 'a': keys, 'g': values, rwkv7.MIX: values}
-  for part, rank in ranks.items():
-    name, shape = f'{LOW_RANK[part]}.lora.2', (outputs[part], rank)
-    rows.append((f'{name}.weight', shape, f'up_{part}', _of_heads))
+  for part, rank in cell.ranks.items():
+    name, shape = f'{LOW_RANK[part]}.lora', (outputs[part], rank)
+    up, down = f'up_{part}', f'projections_{part}'
+    rows += table.dense(f'{name}.0', down, (rank, width))
+    rows.append(table.Tensor(f'{name}.2.weight', shape, up, table.low_rank))
     if part in BIASES:
-      rows.append((f'{name}.bias', shape[:1], BIASES[part], np.asarray))
-  return [
-    *table.dense(dense, theirs, ours, place),
-    *table.others(rows, theirs, ours, place),
-  ]
-
-
-def _of_heads(x):
-  """Returns the view HxOxR of a low-rank map HxRxO."""
-  return x.swapaxes(1, 2)
+      rows.append(table.Tensor(f'{name}.2.bias', shape[:1], BIASES[part]))
+  return rows

@@ -1,0 +1,289 @@
+"""The table of a format: which part of ours each of its tensors is.
+
+A Tensor is one or more views of one of our arrays, with axes in the order of
+theirs; a Joined is one that a file may have in place of some of these. So one
+table reads and writes, and what it places returns bit for bit.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from collections.abc import Container
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax.config import pattern as pattern_lib
+from rnn_jax.models import period
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+  """A tensor of a folder.
+
+  Attributes:
+    name: in the folder.
+    shape: in the folder.
+    leaf: our array that has it, 'stack.blocks.mlp.up.kernel'.
+    view: returns a view of that array, or of a layer's part of it; or several,
+      whose rows follow each other in theirs.
+    layer: its place on the first axis of the array, if layers are stacked.
+  """
+
+  name: str
+  shape: tuple[int, ...]
+  leaf: str
+  view: Callable[[np.ndarray], np.ndarray | list[np.ndarray]] = np.asarray
+  layer: int | None = None
+
+  def within(self, theirs: str, ours: str, layer: int | None) -> 'Tensor':
+    """Returns it with prefixes of both names, and its place."""
+    name, leaf = f'{theirs}.{self.name}', f'{ours}.{self.leaf}'
+    return dataclasses.replace(self, name=name, leaf=leaf, layer=layer)
+
+  def place(self, leaf: np.ndarray, tensor: np.ndarray) -> None:
+    """Copies their tensor into our whole array."""
+    flat, begin = tensor.reshape(-1), 0
+    for part in self._parts(leaf):
+      part[...] = flat[begin : begin + part.size].reshape(part.shape)
+      begin += part.size
+
+  def take(self, leaf: np.ndarray) -> np.ndarray:
+    """Returns their tensor from our whole array."""
+    parts = [part.reshape(-1) for part in self._parts(leaf)]
+    return np.concatenate(parts).reshape(self.shape)
+
+  def _parts(self, leaf):
+    own = leaf if self.layer is None else leaf[self.layer]
+    parts = self.view(own)
+    parts = parts if isinstance(parts, list) else [parts]
+    assert all(np.may_share_memory(part, own) for part in parts), self.name
+    return parts
+
+
+class Joined(NamedTuple):
+  """A tensor that has the numbers of others, one after the other."""
+
+  name: str
+  shape: tuple[int, ...]
+  parts: list[str]  # names of Tensors
+
+  def within(self, theirs: str, ours: str, layer: int | None) -> 'Joined':
+    """Returns it with a prefix of its names."""
+    del ours, layer
+    parts = [f'{theirs}.{part}' for part in self.parts]
+    return Joined(f'{theirs}.{self.name}', self.shape, parts)
+
+
+Row = Tensor | Joined
+
+
+class Stored(NamedTuple):
+  """A tensor that a file has: a Tensor, or several that are joined."""
+
+  shape: tuple[int, ...]
+  parts: list[Tensor]
+
+  def place(self, arrays: Mapping[str, np.ndarray], tensor: np.ndarray) -> None:
+    """Copies it into our arrays."""
+    flat, begin = tensor.reshape(-1), 0
+    for part in self.parts:
+      end = begin + math.prod(part.shape)
+      part.place(arrays[part.leaf], flat[begin:end])
+      begin = end
+
+  def take(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns it from our arrays."""
+    parts = [part.take(arrays[part.leaf]).reshape(-1) for part in self.parts]
+    return np.concatenate(parts).reshape(self.shape)
+
+
+def stored(rows: Iterable[Row], names: Container[str]) -> dict[str, Stored]:
+  """Returns the tensors of a file that has some names, by name.
+
+  Args:
+    rows: of the format.
+    names: those of joined tensors are in place of their parts.
+  """
+  rows = [*rows]
+  found = {x.name: Stored(x.shape, [x]) for x in rows if isinstance(x, Tensor)}
+  for row in rows:
+    if isinstance(row, Joined) and row.name in names:
+      parts = [x for name in row.parts for x in found.pop(name).parts]
+      found[row.name] = Stored(row.shape, parts)
+  return found
+
+
+def zeros(like: Mapping[str, Any]) -> dict[str, np.ndarray]:
+  """Returns arrays of these shapes; what a format lacks stays at zero."""
+  return {name: np.zeros(x.shape, np.float32) for name, x in like.items()}
+
+
+def of_cell(config: config_lib.Config, cell: str) -> config_lib.Config:
+  """Returns the Config of a model with only one of a pattern's cells."""
+  return pattern_lib.of_cell(config, cell) if config.model.cells else config
+
+
+def layers(model: config_lib.Model) -> Iterator[tuple[str, int | None, str]]:
+  """Yields (prefix of our leaves, place on their first axis, cell) of each.
+
+  The place is None where the first period is separate.
+  """
+  inner = model.embedding_width or model.width
+  differs = model.experts.dense_layers > 0 or inner != model.width
+  pattern = model.pattern
+  for n in range(model.layers):
+    entry = f'.{period.ENTRY}_{n % len(pattern)}' if model.cells else ''
+    place, cell = n // len(pattern), pattern[n % len(pattern)]
+    if differs and not place:
+      yield f'stack.first{entry}', None, cell
+    else:
+      yield f'stack.blocks{entry}', place - differs, cell
+
+
+class Names(NamedTuple):
+  """Names of a language model's parts in theirs."""
+
+  embedding: str
+  norm: str  # after the layers
+  layers: str  # prefix of their numbers
+
+
+def stack(
+  config: config_lib.Config,
+  vocabulary: int,
+  names: Names,
+  layer: Callable[[config_lib.Config], Iterable[Row]],
+) -> list[Row]:
+  """Returns the table of a language model.
+
+  Args:
+    config: of the model.
+    vocabulary: its size.
+    names: of its parts.
+    layer: returns the rows of a layer, from the Config of a model of such
+      layers.
+  """
+  model, width = config.model, config.model.width
+  rows: list[Row] = [
+    Tensor(
+      f'{names.embedding}.weight', (vocabulary, width), 'embedding.embedding'
+    ),
+    scale(names.norm, 'norm', width),
+  ]
+  if not model.tied:
+    rows += dense('lm_head', 'head', (vocabulary, width))
+  for n, (ours, place, cell) in enumerate(layers(model)):
+    own = of_cell(config, cell)
+    part = own.model.routed
+    if n < model.experts.dense_layers:
+      part = own.model.dense
+    own = dataclasses.replace(own, model=part)
+    rows += within(f'{names.layers}.{n}', ours, layer(own), place)
+  return rows
+
+
+def within(
+  theirs: str, ours: str, rows: Iterable[Row], layer: int | None = None
+) -> list[Row]:
+  """Returns rows with prefixes of both names, and the place of their layer."""
+  return [row.within(theirs, ours, layer) for row in rows]
+
+
+def dense(
+  name: str,
+  leaf: str,
+  shape: tuple[int, int],
+  biased: bool = False,
+  view: Callable[[np.ndarray], Any] = np.transpose,
+) -> list[Tensor]:
+  """Returns a linear layer: a matrix, and maybe a bias with the same rows."""
+  rows = [Tensor(f'{name}.weight', shape, f'{leaf}.kernel', view)]
+  if biased:
+    rows.append(Tensor(f'{name}.bias', shape[:1], f'{leaf}.bias', view))
+  return rows
+
+
+def scale(name: str, leaf: str, width: int) -> Tensor:
+  """Returns the scale of a norm."""
+  return Tensor(f'{name}.weight', (width,), f'{leaf}.scale')
+
+
+def layer_norm(name: str, leaf: str, width: int) -> list[Tensor]:
+  """Returns the scale and the bias of a norm."""
+  bias = Tensor(f'{name}.bias', (width,), f'{leaf}.bias')
+  return [scale(name, leaf, width), bias]
+
+
+def renamed(rows: Iterable[Row], older: str, newer: str) -> list[Joined]:
+  """Returns tensors that may begin with another name than `older`."""
+  return [
+    Joined(newer + x.name.removeprefix(older), x.shape, [x.name]) for x in rows
+  ]
+
+
+def head_view(
+  widths: Mapping[str, int], part: str, heads: int, step: int = 1
+) -> Callable[[np.ndarray], np.ndarray]:
+  """Returns the view of a part, of columns that are head by head.
+
+  `widths` are those of all parts of a head, in order.
+  """
+  names = [*widths]
+  begin = sum(widths[name] for name in names[: names.index(part)])
+  end = begin + widths[part]
+  return lambda x: x[::step].T.reshape(heads, -1, *x.shape[:-1])[:, begin:end]
+
+
+def projected(
+  names: Mapping[str, str],
+  widths: Mapping[str, int],
+  heads: int,
+  width: int,
+  biased: bool = False,
+) -> list[Tensor]:
+  """Returns the matrices of parts that ours projects by one, head by head.
+
+  Args:
+    names: {part: the name of its matrix}.
+    widths: as of `head_view`.
+    heads: their number.
+    width: of the inputs.
+    biased: whether each has a bias.
+  """
+  return [
+    row
+    for part, name in names.items()
+    for row in dense(
+      name,
+      'projection',
+      (heads * widths[part], width),
+      biased,
+      head_view(widths, part, heads),
+    )
+  ]
+
+
+def convolved(
+  names: Mapping[str, str], widths: Mapping[str, int], heads: int, taps: int
+) -> list[Tensor]:
+  """Returns the taps of parts, oldest first; arguments as of `projected`."""
+  return [
+    Tensor(
+      f'{name}.weight',
+      (heads * widths[part], 1, taps),
+      'taps',
+      head_view(widths, part, heads, step=-1),
+    )
+    for part, name in names.items()
+  ]
+
+
+def low_rank(x: np.ndarray) -> np.ndarray:
+  """Returns the view HxKxR of a map HxRxK from a low rank."""
+  return x.swapaxes(1, 2)
