@@ -138,7 +138,7 @@ def test_damaged_and_lacking_files_are_named(folder, tmp_path):
 @pytest.mark.parametrize(
   'keys, named',
   [
-    ({'model_type': 'bert'}, r"'bert': choose one of \[.*'llama'"),
+    ({'model_type': 'bert'}, r"'bert': only \[.*'llama'"),
     ({'hidden_size': None}, 'hidden_size=None: give a whole number'),
     ({'hidden_act': 'relu'}, "hidden_act='relu': only .*'silu'"),
     ({'rms_norm_eps': '1'}, "rms_norm_eps='1': give a number"),
