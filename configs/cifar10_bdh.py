@@ -66,7 +66,7 @@ def get_config(model='v2'):
   config.train.checkpoint_every = 500
   config.evaluate.every = EPOCH // config.data.batch_size
   config.evaluate.batch_size = 256
-  config.evaluate.tokens = 0  # all pictures, not the first million bytes
+  config.evaluate.tokens = 0  # all images, not the first million bytes
   config.evaluate.criterion = 'errors'
   config.sample.new_tokens = 0
   return config

@@ -25,7 +25,7 @@ FORMS = {
   'window 256': {'options': {'impl': 'blocked'}, 'window': 256},
   'top 64': {'options': {'impl': 'blocked', 'top_k': 64}},
 }
-ROWS = (64, 197, 1024, 4096)  # patches of pictures
+ROWS = (64, 197, 1024, 4096)  # patches of images
 ROW_FORMS = {  # by weights
   'softmax': ('pairs', 'blocked'),
   'linear': ('pairs', 'state'),

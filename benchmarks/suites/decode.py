@@ -22,7 +22,7 @@ SINGLE = {  # name, workload, parameters, the same in a rehearsal, repeats
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """Latency first; batches beside the forward pass of training."""
+  """Latency first; batches with the forward pass of training."""
   listed = [
     _case(name, workload, given | small if quick else given, repeats)
     for name, (workload, given, small, repeats) in SINGLE.items()

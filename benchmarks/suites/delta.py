@@ -1,4 +1,4 @@
-"""The delta rule on a CPU, beside gated linear attention of the same sizes.
+"""The delta rule on a CPU, with gated linear attention of the same sizes.
 
 The gated linear recurrence in C++ is the base: it does the least that a
 recurrence with such a state can do. The delta rule reads the state once more
@@ -66,7 +66,7 @@ def cases(quick: bool) -> list[case.Case]:
 
 
 def compared(forms: Forms, quick: bool) -> Iterator[case.Case]:
-  """The forms at each shape, forward and both ways, beside the first."""
+  """The forms at each shape, forward and both ways, vs. the first."""
   for shape in SHAPES:
     for passes in ('forward', 'forward and backward'):
       name = f'{passes}, {"x".join(map(str, shape))}'

@@ -127,7 +127,7 @@ VARIANTS = (
   'bfloat16',
   'XLA: no command buffers',
 )
-LIMIT = 420.0  # seconds of a case, those of the cases beside it included
+LIMIT = 420.0  # seconds of a case, with those that it is compared with
 REPEATS = 10
 INTERPRETED = {'TRITON_INTERPRET': '1'}
 
@@ -440,7 +440,7 @@ def _whole_steps(rows):
     return
   yield (
     '**Training steps** of configs on random batches: rows are texts or '
-    'pictures. Memory is the most that was allocated, as compiled for this '
+    'images. Memory is the most that was allocated, as compiled for this '
     "GPU, and as compiled where it wasn't attached (suite `targets`)."
   )
   yield tables.by_row(

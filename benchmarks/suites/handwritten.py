@@ -1,4 +1,4 @@
-"""Operations written by hand, beside what XLA makes of the plain ones.
+"""Operations written by hand, compared with what XLA makes of the plain ones.
 
 One is in the package only where its row shows a gain: norm, activation and
 dropout in one operation; experts in blocks of their own rows; the loss of

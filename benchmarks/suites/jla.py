@@ -1,4 +1,4 @@
-"""Our recurrences on a CPU beside jax-linear-attention's chunked forms.
+"""Our recurrences on a CPU and jax-linear-attention's chunked forms.
 
 Its release takes one version of jax, so this suite runs in an environment of
 its own, ours on the same jax; see docs/dependencies.md. Its GPU kernels aren't

@@ -133,7 +133,7 @@ def _columns(plain):
 
 
 def _claim(size, totals):
-  """The published saving beside ours, and which part made it; or ''."""
+  """The published saving and ours, and which part made it; or ''."""
   parts = PAIR.split(', ')
   needed = ('plain, whole', f'{PAIR}, whole', 'plain', PAIR, *parts)
   if size not in PUBLISHED or not all(map(totals.get, needed)):

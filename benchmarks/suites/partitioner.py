@@ -1,4 +1,4 @@
-"""The mesh by shard_map beside XLA's own partitioner.
+"""The mesh by shard_map, compared with XLA's own partitioner.
 
 The training step is one function. On a mesh it runs under `jax.shard_map`, and
 communicates where its code says so (parallel/many_devices.py). Here it is also

@@ -111,7 +111,7 @@ def step(
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """Tables and pictures of each model: weak, strong, and other meshes."""
+  """Tables and figures of each model: weak, strong, and other meshes."""
   yield tables.provenance(rows)
   models = {}
   for name, row in rows.items():
@@ -188,7 +188,7 @@ COLUMNS = {
   'rows': lambda row: f'{row["plan"]["rows"]:,}',
   'memory': _both(tables.mebibytes, 'memory', 'total'),
   'sent': _both(lambda n: f'{n / 1e6:,.4g} MB', 'sent_bytes'),
-  'beside computation': _share,
+  'during computation': _share,
   'step': _both(tables.seconds, 'seconds', 'overlapped'),
   'efficiency: nothing overlaps, as scheduled, estimated': _efficiency,
 }

@@ -1,4 +1,4 @@
-"""The plan of this machine, beside real steps on virtual devices.
+"""The plan of this machine, and real steps on virtual devices.
 
 Each repeat measures the machine again, plans for it and steps on it; the spread
 of the repeats shows the noise.
@@ -42,7 +42,7 @@ def cases(quick: bool) -> list[case.Case]:
 def confirmed(
   repeats: int, config: list[Any], mesh: dict[str, int], rows: int
 ) -> tables.Row:
-  """A plan for this machine's own devices beside real steps on them.
+  """A plan for this machine's own devices and real steps on them.
 
   Args:
     repeats: of the whole.

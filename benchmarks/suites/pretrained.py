@@ -2,7 +2,7 @@
 
 Weights are random. Logits are compared with those of transformers in float64.
 A Mamba-2 of the published 130 million weights is converted, and then reads a
-prompt and writes beside transformers' own on the same cores, in turns.
+prompt and writes, compared with transformers' own on the same cores, in turns.
 
   pip install -e .[peers]
   python -m benchmarks.run --suite=pretrained      12 minutes on 2 cores
@@ -60,7 +60,7 @@ def compared(kind: str) -> tables.Row:
 
   Returns:
     `difference` of whole rows, `steps` of as many single steps, `packed` of all
-    rows in one, each the largest, beside the `largest` logit; and whether the
+    rows in one, each the largest, with the `largest` logit; and whether the
     folder is `same` bit for bit when it is exported.
   """
   import numpy as np

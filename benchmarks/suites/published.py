@@ -133,7 +133,7 @@ def _generation(quick):
 
 # The report: the two published tables, measured here, and each claim made from
 # them. Published figures are from a machine that the publication doesn't name;
-# they are beside ours for their ratios.
+# they are measured with ours for their ratios.
 SEQUENCES = 256
 # What was published: seconds and MB of its two tables, by our rows' names.
 FORWARD = 'forward: PyTorch, indexed, '
@@ -251,7 +251,7 @@ def _before(name):
 
 
 def _ratios(rows):
-  """Sentences on the training step beside what it is compared with."""
+  """Sentences on the training step and what it is compared with."""
   ours = rows.get(f'training: {BASE}, batch 32')
   for label, name in COMPARED.items():
     other = rows.get(f'training: {name}, batch 32')

@@ -56,7 +56,7 @@ def _case(name, overrides, size):
 
 HEAD = (
   'schedule | states kept | steps computed again | XLA temporaries | a step | '
-  'relative to all kept | compile | beside uniform, sqrt'
+  'relative to all kept | compile | vs. uniform, sqrt'
 )
 
 

@@ -1,7 +1,7 @@
 """The memory of training steps by the compilers of GPUs that aren't attached.
 
 Beside it what the CPU's compiler says of the same step, and the largest batches
-of pictures that fit in the memory for which Vision-BDH's recipe was published.
+of images that fit in the memory for which Vision-BDH's recipe was published.
 Nothing runs.
 
   python -m benchmarks.run --suite=targets
@@ -48,7 +48,7 @@ PICTURES = {  # arguments of configs.parse
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """Each config, then the largest batches of pictures."""
+  """Each config, then the largest batches of images."""
   listed = [
     case.Case(
       name,
@@ -160,7 +160,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     yield tables.by_row(
       'cifar10_bdh',
       found,
-      {'pictures': lambda row: f'{row["largest"]:,}'},
+      {'images': lambda row: f'{row["largest"]:,}'},
     )
 
 

@@ -79,12 +79,12 @@ REPEATS = 5
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """PyTorch's forms and ours beside the first, then those with softmax."""
+  """PyTorch's forms and ours, each with the first, then those with softmax."""
   return cases_of(PICTURES, 'cpu', quick)
 
 
 def cases_of(pictures: int, device: str, quick: bool) -> list[case.Case]:
-  """The cases at so many pictures a measurement, PyTorch's on that device."""
+  """The cases at so many images per measurement, PyTorch's on that device."""
   small = SMALL if quick else {}
   softmax = {'weights': 'softmax'}
   theirs = THEIRS | {
@@ -138,13 +138,13 @@ def _batches(name, pictures):
 def train(
   repeats: int, config: list[Any], pictures: int, rows: int
 ) -> tables.Row:
-  """Our training steps on so many pictures.
+  """Our training steps on so many images.
 
   Args:
     repeats: how often.
     config: arguments of configs.parse.
     pictures: that are one measurement.
-    rows: pictures of a step.
+    rows: images of a step.
   """
   import jax
 
@@ -170,7 +170,7 @@ def train(
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """Pictures per second, and each published speed-up beside ours."""
+  """Images per second, and each published speed-up compared with ours."""
   yield tables.provenance(rows)
   measured, found = result_tables(rows)
   yield measured
@@ -180,7 +180,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     if 'pictures_per_second' in row
   }
   if rates:
-    yield plots.bars('rates', rates, 'pictures per second')
+    yield plots.bars('rates', rates, 'images per second')
   yield found
   yield tables.unmeasured(cases(False), rows)
 
@@ -199,7 +199,7 @@ def result_tables(rows: tables.Rows) -> tables.Report:
   ]
   pictures = rows.get(FIRST, {}).get('parameters', {}).get('pictures', PICTURES)
   yield tables.table(
-    f'variant | {pictures} pictures | pictures per second | times as fast as '
+    f'variant | {pictures} images | images per second | times as fast as '
     'the first | peak memory',
     lines,
   )

@@ -4,8 +4,8 @@
 
 Each run trains one model of configs/recall.py on one distance, from fresh
 texts: two layers of width 64, of 24,576 to 25,408 weights each. 'longer' are
-models that learn associative recall late. A window isn't tried on texts that it
-covers. 45 minutes on 2 cores.
+models that learn associative recall late. A window isn't tested on texts that
+it covers. 45 minutes on 2 cores.
 """
 
 from rnn_jax.experiments import axes

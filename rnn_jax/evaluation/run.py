@@ -158,7 +158,7 @@ def _scorer(task, predictor, bertscore):
 def draw_scores(row: Mapping[str, Any], path: pathlib.Path) -> None:
   """Draws a split's scores as bars, with whiskers where there is an interval.
 
-  Shares of 1 are one panel, bits per byte beside gzip's and xz's another.
+  Shares of 1 are one panel, bits per byte with gzip's and xz's another.
   """
   first = MACRO if row.get('uneven') else ()
   groups = {'share': (*first, *(x for x in SHARES if x not in first))}

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from rnn_jax.system import files
 
 PROFILE = 'profile'  # a folder in the run's folder
+COMMANDS = ('profile', 'find_batch_size')  # that measure costs
 
 
 class Cost(NamedTuple):

@@ -55,7 +55,7 @@ class Grid:
   memory_gib: float = 0.0  # of a device, for 'find_batch_size'
   split: str = 'validation'  # what evaluate reads first
   axes: axes_lib.Axes = axes_lib.Axes()  # of the variants' names
-  # Published figures to draw beside ours, label -> {metric: value}.
+  # Published figures to draw with ours, label -> {metric: value}.
   notes: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
   @property

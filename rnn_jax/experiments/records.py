@@ -96,9 +96,8 @@ def append(workdir: str | os.PathLike, row: dict[str, Any]) -> None:
     os.fsync(file.fileno())
 
 
-def describe(run: plan.Run, workdir: str) -> dict[str, Any]:
-  """Returns what a row says about a run however it ended."""
-  folder = pathlib.Path(workdir) / run.name
+def describe(run: plan.Run, folder: pathlib.Path) -> dict[str, Any]:
+  """Returns what a row says about a run in a folder, however it ended."""
   ended = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
   return {
     **measured(folder),

@@ -6,7 +6,6 @@
 """
 
 import dataclasses
-import json
 import pathlib
 import sys
 from collections.abc import Iterable
@@ -15,9 +14,8 @@ from typing import Any
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.config import parts
 from rnn_jax.data import pipeline
-from rnn_jax.experiments import costs as costs_lib
+from rnn_jax.experiments import commands
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
 from rnn_jax.experiments import records
@@ -25,17 +23,13 @@ from rnn_jax.experiments import report
 from rnn_jax.experiments import summary as summary_lib
 from rnn_jax.experiments import terminal
 from rnn_jax.experiments import vary
-from rnn_jax.inspection import curves
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.system import files
 from rnn_jax.system import signal_thread
-from rnn_jax.system import subprocesses
 from rnn_jax.training import resolve
 
 FAILED = 1
-FINISHED = 'trained: '  # how launch.train begins its last message
-OF_MODEL = 'parameters', 'state_bytes'  # what launch.evaluate says of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +74,9 @@ class Experiment:
     ]
     self.runs = plan.select(runs, request.only, request.skip)
     self.workdir = request.workdir
-    self._modules = request.modules
+    self.commands = commands.Commands(
+      self.grid, pathlib.Path(self.workdir), request.modules
+    )
 
   def listing(self) -> str:
     """Returns a line for each run: its name and state."""
@@ -118,7 +114,7 @@ class Experiment:
       with signals.StopRequest() as stop:
         for run in left:
           progress.start(run.name, str(self._folder(run) / workdir_lib.LOG))
-          row = self._execute(run, stop)
+          row = self.commands.execute(run, stop)
           if stop.name:
             print(
               f'{stop.name}: stopped in {run.name}: the same command resumes',
@@ -179,81 +175,6 @@ class Experiment:
   def _folder(self, run):
     return pathlib.Path(self.workdir) / run.name
 
-  def _execute(self, run, stop):
-    """Executes a run. Returns its row, which is useless if it was stopped."""
-    error, scores, costs, seconds = '', {}, {}, 0.0
-    calls = [
-      (name, split)
-      for name in self.grid.commands
-      for split in (self.grid.splits if name == 'evaluate' else ('',))
-    ]
-    folder = self._folder(run)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / workdir_lib.LOG, 'a', encoding='utf-8') as log:
-      for name, split in calls:
-        steps = run.config['train']['steps'] if name == 'train' else 0
-        with terminal.watching(f'{run.name}, {name}', steps) as see:
-          ended = subprocesses.run(
-            self._command(name, run, split),
-            variables=subprocesses.environment() | {'PYTHONUNBUFFERED': '1'},
-            log=log,
-            show=see,
-            stop=lambda: bool(stop.name),
-          )
-        seconds += ended.seconds
-        error, figures = _figures(name, ended, folder)
-        if split not in ('', self.grid.split):
-          scores |= {f'{split}.{key}': x for key, x in figures.items()}
-        elif name in ('train', 'evaluate'):
-          scores = figures
-        elif name == 'inspect':
-          scores |= figures
-        else:
-          costs |= figures
-        if error or stop.name:
-          break
-    costs |= {key: scores.pop(key, None) for key in OF_MODEL}
-    return {
-      'variant': run.variant,
-      'seed': run.seed,
-      'status': 'failed' if error else 'done',
-      'error': f'{name}: {error}' if error else '',
-      'split': self.grid.split,
-      'commands': self.grid.commands,
-      'scores': {} if error else scores,
-      'wall_seconds': seconds,
-      **records.describe(run, self.workdir),
-      **costs,
-    }
-
-  def _command(self, name, run, split):
-    workdir = self._folder(run)
-    flags = {
-      'train': [f'--workdir={workdir}', *run.flags],
-      'evaluate': [
-        f'--workdir={workdir}',
-        f'--split={split}',
-        '--json',
-      ],
-      'inspect': [f'--workdir={workdir}', '--json'],
-      # A cached program would seem to compile at once.
-      'profile': [
-        f'--workdir={workdir / costs_lib.PROFILE}',
-        '--compilation_cache=',
-        *run.flags,
-      ],
-      'find_batch_size': [
-        f'--memory_gib={self.grid.memory_gib}',
-        '--json',
-        *run.flags,
-      ],
-    }
-    # A command that opens the run imports none that only its config names.
-    modules = dict.fromkeys(self._modules + parts.own_modules(run.config))
-    if modules:
-      flags[name].append(f'--modules={",".join(modules)}')
-    return [sys.executable, '-m', 'rnn_jax', name, *flags[name]]
-
   def _conclude(self):
     rows = records.read(self.workdir)
     failed = [
@@ -288,30 +209,3 @@ def check_data(runs: Iterable[plan.Run]) -> None:
       pipeline.load_documents(config)
     except errors.InputError as error:
       raise errors.InputError(f'variant {run.variant!r}: {error}') from error
-
-
-def _figures(
-  name: str, ended: subprocesses.Result, folder: pathlib.Path
-) -> tuple[str, dict[str, Any]]:
-  """Returns (a command's error or '', the scores or costs that it measured)."""
-  if name == 'train':
-    error = ended.error
-    if not any(x.startswith(FINISHED) for x in ended.out):
-      error = error or 'it was stopped before its last step'
-    return error, records.best_scores(folder)
-  if ended.error:
-    return ended.error, {}
-  if name == 'profile':
-    return '', costs_lib.of_profile(folder / costs_lib.PROFILE)
-  try:
-    values = json.loads(ended.out[-1])
-  except (IndexError, ValueError):
-    values = None
-  if not isinstance(values, dict):
-    return "its last line isn't a JSON object", {}
-  if name == 'find_batch_size':
-    values = {'largest_batch': values.get('rows')}
-  if name == 'inspect':
-    octaves = curves.octaves(values['flow'])
-    values = {f'flow.{delay}': norm for delay, norm in octaves.items()}
-  return '', values

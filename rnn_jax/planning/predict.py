@@ -44,7 +44,7 @@ class Prediction:
     work: computing with bubbles, or the floor of memory traffic.
     sending: {axes, as 'data+fsdp': seconds}.
     step: if nothing overlaps.
-    overlapped: if all that travels beside computation is hidden by it.
+    overlapped: if all that travels during computation is hidden by it.
     tokens: per second, of all devices, by `step`; and by `overlapped`.
     scaling: efficiency, by `step`; and by `overlapped`.
     memory: bytes of a device.

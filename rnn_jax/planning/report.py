@@ -52,7 +52,7 @@ def _a_device(request, plan):
     along = tuple(key.split('+')) if key else ()
     sent = ', '.join(
       f'{part.opcode} {part.bytes / 1e6:,.3g} MB'
-      f' ({part.beside / part.bytes:.0%} beside computation)'
+      f' ({part.beside / part.bytes:.0%} during computation)'
       for part in made.sent
       if part.axes == along
     )
@@ -174,7 +174,7 @@ COMPARED = (
   ('memory', _mebibytes, lambda plan: plan.program.memory.total),
   ('temporaries', _mebibytes, lambda plan: plan.program.memory.temporaries),
   ('sent', _mebibytes, lambda plan: plan.program.sent_bytes),
-  ('beside computation', _mebibytes, lambda plan: plan.program.beside_bytes),
+  ('during computation', _mebibytes, lambda plan: plan.program.beside_bytes),
   ('step, nothing overlaps', seconds, lambda plan: plan.prediction.step),
   ('step, overlapped', seconds, lambda plan: plan.prediction.overlapped),
 )

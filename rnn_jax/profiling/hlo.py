@@ -1,14 +1,7 @@
-"""Reads the text of a compiled program: operations and their modules.
+"""Reads the text of a compiled program: operations, costs, modules.
 
-XLA names each operation of the optimized program and keeps, as `op_name`, the
-path that led to it while tracing:
-
-  jit(train)/transpose(jvp(LanguageModel.features))/stack/while/body/.../mul
-
-Without transformations, loops and the primitive at its end, that is the path of
-the module: stack, in the backward pass. If no module was entered, the source
-file (frames.py) takes its place. What XLA added itself has neither: it takes
-the module of what is fused into it, or of its operand that was made last.
+What XLA added itself has no module of its own: it takes that of what is fused
+into it, or of its operand that was made last (modules.py has the rest).
 """
 
 import collections
@@ -17,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rnn_jax.profiling import frames
+from rnn_jax.profiling import modules
 
 BITS = re.compile(r'^[a-z]+?(\d+)')
 COMPUTATION = re.compile(r'^(ENTRY )?%?([\w.\-]+) \(.*\{$')
@@ -45,21 +38,6 @@ NO_RESULT = CONTAINERS | {
   'parameter',
   'tuple',
 }
-WRAPPERS = {
-  'body',
-  'branch',
-  'checkpoint',
-  'closed_call',
-  'cond',
-  'core_call',
-  'custom_jvp_call',
-  'custom_vjp_call',
-  'rematted_computation',
-  'remat',
-  'shard_map',
-  'while',
-}
-NOBODY = '(no module)'
 
 
 class Operation(NamedTuple):
@@ -68,7 +46,7 @@ class Operation(NamedTuple):
   Attributes:
     arrays: (shape, bytes) of each array that it makes, as 'f32[8,32]'.
     path: the `op_name`, or ''.
-    module: the module that it belongs to, or NOBODY.
+    module: the module that it belongs to, or modules.NOBODY.
     operands: the names of what it reads.
     attributes: the rest of its line, as the text has it.
   """
@@ -104,7 +82,7 @@ class Program:
       for n in re.findall(r'(?:num_partitions|replica_count)=(\d+)', header)
     )
     entry, computations = _computations(text)
-    reader = _Reader(computations, frames.Frames(text))
+    tables = modules.Frames(text)
     self.operations, self.runs = {}, collections.Counter()
     self.bodies, self._computations = {}, computations
     todo = [(entry, 1)]
@@ -113,12 +91,44 @@ class Program:
       self.bodies[name] = tuple(computations[name])
       for raw in computations[name].values():
         if raw.name not in self.operations:
-          self.operations[raw.name] = reader.read(raw, computations[name])
+          one = self._operation(raw, computations[name], tables)
+          self.operations[raw.name] = one
         self.runs[raw.name] += times
         # The end of an asynchronous operation names its computation again.
         if raw.opcode in CONTAINERS - {'async-done'}:
           todo += [(called, times * raw.iterations) for called in raw.called]
     self._of_kernels = {re.sub(r'\W', '_', x): x for x in self.operations}
+
+  def _operation(self, raw, around, tables):
+    """Returns the Operation of a line of a computation, `around`."""
+    named = self._named(raw)
+    if not named.path:
+      read = [around[name] for name in raw.operands if name in around]
+      # The operand made last is most often the reason for the operation.
+      for other in sorted(read, key=lambda line: -line.number):
+        if not named.path and other.opcode != 'parameter':
+          named = self._named(other)
+    return Operation(
+      raw.name,
+      raw.opcode,
+      raw.arrays,
+      named.path,
+      modules.of(named.path, tables.file(named.frame)),
+      tuple(raw.operands),
+      raw.rest,
+    )
+
+  def _named(self, raw):
+    """Returns the line, or the last one fused into it that has a path."""
+    if raw.path or raw.opcode in CONTAINERS:
+      return raw
+    inner = [
+      line
+      for name in raw.called
+      for line in self._computations.get(name, {}).values()
+      if line.path and line.opcode != 'parameter'
+    ]
+    return inner[-1] if inner else raw
 
   def cost(self, name: str) -> tuple[float, float]:
     """Returns the least that an operation costs each time that it runs.
@@ -175,7 +185,7 @@ class Program:
   def module(self, name: str) -> str:
     """Returns the module of an operation, by the operation's name."""
     one = self.operations.get(name)
-    return NOBODY if one is None else one.module
+    return modules.NOBODY if one is None else one.module
 
   def largest(self, count: int) -> list[tuple[int, str, Operation]]:
     """Returns (bytes, shape, operation) of the largest results."""
@@ -188,66 +198,11 @@ class Program:
     return sorted(made, key=lambda x: (-x[0], x[2].name))[:count]
 
 
-def module(path: str, file: str = '') -> str:
-  """Returns the module of an `op_name`, with '(backward)' or '(again)'.
-
-  Args:
-    path: the `op_name`.
-    file: takes the place of a module if the path has none.
-  """
-  names = []
-  for part in _split(path)[:-1]:
-    if name := _unwrap(part):
-      _enter(names, name)
-  name = '/'.join(names) or file
-  if not name:
-    return NOBODY
-  if 'rematted_computation' in path:
-    return name + ' (again)'
-  return name + ' (backward)' * ('transpose(' in path)
-
-
-def _enter(names, name):
-  """Adds a part of a path; 'cell.recur' takes the place of 'cell'.
-
-  Methods that a method calls, those of the whole model, and the formulas of
-  einsum, 'ij,jk->ik', are skipped.
-  """
-  instance, _, method = name.rpartition('.')
-  last = names[-1].partition('.')[0] if names else None
-  if not method or '->' in name:
-    return
-  if not instance:
-    names.append(name)
-  elif instance == last and '.' not in names[-1]:
-    names[-1] = name
-
-
 def array_bytes(dtype: str, dimensions: Iterable[int]) -> int:
   """Returns the bytes of an array of XLA's type, 'f32' or 'pred'."""
   match = BITS.match(dtype)
   bits = int(match[1]) if match else 8 * (dtype == 'pred')
   return math.ceil(math.prod(dimensions) * bits / 8)
-
-
-def _split(path):
-  """Cuts at '/' outside of parentheses."""
-  parts, depth, begin = [], 0, 0
-  for at, letter in enumerate(path):
-    depth += (letter == '(') - (letter == ')')
-    if letter == '/' and depth == 0:
-      parts.append(path[begin:at])
-      begin = at + 1
-  return [*parts, path[begin:]]
-
-
-def _unwrap(part):
-  """Returns the name inside transformations; '' if it isn't a module."""
-  while match := re.fullmatch(r'(\w+)\((.*)\)', part):
-    if match[1] in ('jit', 'pjit', 'checkpoint', 'remat'):
-      return ''
-    part = match[2]
-  return '' if part in WRAPPERS or part.startswith('branch_') else part
 
 
 class _Raw(NamedTuple):
@@ -268,48 +223,6 @@ class _Raw(NamedTuple):
     """How often a loop runs what it calls; 1 if XLA doesn't know."""
     known = ITERATIONS.search(self.rest)
     return int(known[1]) if known else 1
-
-
-class _Reader:
-  """Finds the module of each operation."""
-
-  def __init__(
-    self, computations: dict[str, dict[str, _Raw]], frames: frames.Frames
-  ):
-    self._computations = computations
-    self._frames = frames
-
-  def read(self, raw: _Raw, around: dict[str, _Raw]) -> Operation:
-    """Returns the Operation of a line of a computation, `around`."""
-    named = self._named(raw)
-    if not named.path:
-      read = [around[name] for name in raw.operands if name in around]
-      # The operand made last is most often the reason for the operation.
-      for other in sorted(read, key=lambda line: -line.number):
-        if not named.path and other.opcode != 'parameter':
-          named = self._named(other)
-    owner = module(named.path, self._frames.module(named.frame))
-    return Operation(
-      raw.name,
-      raw.opcode,
-      raw.arrays,
-      named.path,
-      owner,
-      tuple(raw.operands),
-      raw.rest,
-    )
-
-  def _named(self, raw):
-    """Returns the line, or the last one fused into it that has a path."""
-    if raw.path or raw.opcode in CONTAINERS:
-      return raw
-    inner = [
-      line
-      for name in raw.called
-      for line in self._computations.get(name, {}).values()
-      if line.path and line.opcode != 'parameter'
-    ]
-    return inner[-1] if inner else raw
 
 
 def _computations(text):

@@ -11,6 +11,7 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.data import pipeline
+from rnn_jax.experiments import commands
 from rnn_jax.experiments import plots
 from rnn_jax.experiments import records
 from rnn_jax.experiments import runner
@@ -32,7 +33,7 @@ class Bench:
     self.started = []  # (command, name of a run)
     self.splits = []  # of those
     self.grid()
-    monkeypatch.setattr(runner.Experiment, '_command', self._command)
+    monkeypatch.setattr(commands.Commands, 'line', self._command)
 
   def grid(self, variants=None, **fields):
     self._file.write_text(
@@ -321,7 +322,7 @@ def test_the_commands_of_a_run_are_those_that_a_user_types(tmp_path):
   run = experiment.runs[0]
   folder = f'{tmp_path}/runs/narrow/seed0'
   typed = {
-    name: experiment._command(name, run, 'validation')[3:]
+    name: experiment.commands.line(name, run, 'validation')[3:]
     for name in experiment.grid.commands
   }
   assert typed['train'] == ['train', f'--workdir={folder}', *run.flags]
@@ -348,11 +349,11 @@ def test_each_command_imports_the_modules_that_a_run_names(tmp_path):
   experiment = runner.Experiment(request)
   for name in experiment.grid.commands:
     for run in experiment.runs:
-      assert f'--modules=mine,{cell}' in experiment._command(name, run, '')
+      assert f'--modules=mine,{cell}' in experiment.commands.line(name, run, '')
   request = dataclasses.replace(request, modules=())
   experiment = runner.Experiment(request)
   narrow, own = (
-    experiment._command('evaluate', x, 'test') for x in experiment.runs
+    experiment.commands.line('evaluate', x, 'test') for x in experiment.runs
   )
   assert f'--modules={cell}' in own
   assert not [flag for flag in narrow if flag.startswith('--modules')]

@@ -15,7 +15,7 @@ from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 
-GROUPS = {  # attempts by name of the case: who makes them, and what is tried
+GROUPS = {  # attempts by name of the case: who makes them, and what is tested
   'values of the config': (
     'values.config_values',
     'each key of the config at hostile values of its type',
@@ -102,7 +102,7 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tried
     'texts that changed under a run, held-out copies, links to themselves',
   ),
 }
-COUNTED = {  # the workload, how many, how many in a rehearsal, what is tried
+COUNTED = {  # the workload, how many, how many in a rehearsal, what is tested
   'kills': ('stops.kills', 50, 2, 'SIGKILL at random moments, then resumed'),
   'signals': (
     'stops.signals',
@@ -203,7 +203,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   described = {name: words for name, (_, words) in GROUPS.items()}
   described |= {name: words for name, (*_, words) in COUNTED.items()}
   yield tables.table(
-    'group | what is tried | tried | survived',
+    'group | what is tested | cases | survived',
     [
       [name, described.get(name, ''), *_counts(row)]
       for name, row in groups.items()

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rnn_jax.profiling import frames
 from rnn_jax.profiling import hlo
+from rnn_jax.profiling import modules
 
 TEXT = """HloModule jit_step, is_scheduled=true, entry_computation_layout={()}
 
@@ -82,8 +82,8 @@ def test_a_fusion_is_its_root_s_module():
   assert program.module('dot.1') == backward
   assert program.module('dot.5') == 'stack/cell'  # it reads fusion.1
   assert program.module('sub.1') == 'ops/cross_entropy'
-  assert program.module('pair.1') == hlo.NOBODY
-  assert program.module('elsewhere') == hlo.NOBODY
+  assert program.module('pair.1') == modules.NOBODY
+  assert program.module('elsewhere') == modules.NOBODY
 
 
 def test_largest_results_leave_out_what_is_only_renamed():
@@ -121,8 +121,8 @@ def test_bytes_of_arrays(dtype, size):
 @pytest.mark.parametrize(
   ('path', 'module'),
   (
-    ('', hlo.NOBODY),
-    ('jit(step)/add', hlo.NOBODY),
+    ('', modules.NOBODY),
+    ('jit(step)/add', modules.NOBODY),
     ('jit(step)/jvp(M.f)/head/dot_general', 'head'),
     ('jit(step)/transpose(jvp(M.f))/checkpoint/head/mul', 'head (backward)'),
     (
@@ -138,7 +138,7 @@ def test_bytes_of_arrays(dtype, size):
   ),
 )
 def test_module_of_a_path(path, module):
-  assert hlo.module(path) == module
+  assert modules.of(path) == module
 
 
 def test_a_program_that_xla_wrote():
@@ -165,11 +165,11 @@ def test_a_program_that_xla_wrote():
 
 
 def test_a_file_takes_the_place_of_a_module_that_was_not_entered():
-  result = frames.Frames(TEXT)
-  files = [result.module(str(number)) for number in range(6)]
+  result = modules.Frames(TEXT)
+  files = [result.file(str(number)) for number in range(6)]
   entropy = 'ops/cross_entropy'
   assert files == ['', entropy, entropy, 'optax', '', '']
-  assert frames.Frames('HloModule x').module('1') == ''
+  assert modules.Frames('HloModule x').file('1') == ''
   path = 'jit(step)/transpose(jvp())/mul'
-  assert hlo.module(path, entropy) == f'{entropy} (backward)'
-  assert hlo.module('jit(step)/jvp(M.f)/head/mul', entropy) == 'head'
+  assert modules.of(path, entropy) == f'{entropy} (backward)'
+  assert modules.of('jit(step)/jvp(M.f)/head/mul', entropy) == 'head'

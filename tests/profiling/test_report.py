@@ -7,6 +7,7 @@ from matplotlib import image
 
 from rnn_jax import tables
 from rnn_jax.profiling import hlo
+from rnn_jax.profiling import modules
 from rnn_jax.profiling import parts
 from rnn_jax.profiling import profile as profile_lib
 from rnn_jax.profiling import report
@@ -67,7 +68,7 @@ def test_shares_and_sums_leave_out_what_contains_others(profile):
     'module': 'stack/cell/out (backward)',
   }
   assert fusion['module'] == 'stack/cell'
-  assert (copy['name'], copy['module']) == ('memcpy', hlo.NOBODY)
+  assert (copy['name'], copy['module']) == ('memcpy', modules.NOBODY)
   assert sum(row['share'] for row in result['modules']) == pytest.approx(1)
 
 

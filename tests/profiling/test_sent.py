@@ -1,4 +1,4 @@
-"""What travels beside computation in handwritten programs, by hand."""
+"""What travels during computation in handwritten programs, by hand."""
 
 import math
 

@@ -4,7 +4,7 @@
 
 layer_types says which cell a layer has, or the lists of linear_attn_config,
 which count from 1. The first layers have an MLP, the others experts chosen by
-sigmoids and a bias, beside one that all tokens run (mlp_layer_types, or
+sigmoids and a bias, and one that all tokens run (mlp_layer_types, or
 first_k_dense_replace). In a query of latent attention a head's own channels are
 first in theirs, those of the shared keys in ours; the norms of latents add 1e-6
 to the mean square whatever rms_norm_eps is. Projections of Kimi Delta Attention
