@@ -2,13 +2,13 @@
 
     read | written | read | written | ... | read
 
-The template is a program in Jinja's language that comes with a model, run in a
-sandbox as package transformers runs it, with an end to what it may use
-(template_sandbox.py). It renders all messages at once, and
-what the model writes is found by rendering twice: the text of the messages
-before a turn of the assistant, with the prompt for a reply, has to begin the
-text that includes the turn. The rest up to the template's end token is written,
-everything else is read. Marks within the template aren't needed for that.
+The template is a program in Jinja's language that comes with a model, run in
+Jinja's sandbox as package transformers runs it, in a process with limits
+(apart.py). It renders all messages at once, and what the model writes is found
+by rendering twice: the text of the messages before a turn of the assistant,
+with the prompt for a reply, has to begin the text that includes the turn. The
+rest up to the template's end token is written, everything else is read. Marks
+within the template aren't needed for that.
 
 A state can't unread: a template that renders a turn in another way once others
 follow it, such as one that drops thoughts, is refused.
@@ -22,9 +22,9 @@ from typing import Any
 from typing import NamedTuple
 
 from rnn_jax import errors
+from rnn_jax.data.text import apart
 
 USER, ASSISTANT, SYSTEM = 'user', 'assistant', 'system'
-LONGEST = 300  # characters of a template's own message
 SHOWN = 16  # roles, and characters of each, in an error
 REMEDY = 'give a template that only appends to what it has rendered'
 
@@ -133,68 +133,35 @@ def names(text: str) -> set[str]:
   Raises:
     InputError: it isn't a template.
   """
-  from jinja2 import meta
-
-  try:
-    return meta.find_undeclared_variables(_environment().read(text))
-  except Exception as error:  # Jinja's own, and of what is nested too deep
-    raise _failed(error, '') from error
+  return {*_program(text).about['names']}
 
 
 def _refused(problem, remedy):
   return errors.InputError(f"the model's chat template: {problem}: {remedy}")
 
 
-def _failed(error, where):
+def _failed(error, where, remedy):
   """Returns the error of a template that can't be compiled or rendered."""
-  from rnn_jax.data.text import template_meter
-
-  words = ' '.join(str(error).split())[:LONGEST] or type(error).__name__
-  if isinstance(error, RecursionError):
-    words = 'it is nested, or calls itself, too deep'
-  remedy = 'give other turns, or edit it' if where else 'correct it'
-  if isinstance(error, (template_meter.Exceeded, RecursionError)):
-    remedy = 'give a template that does less'
-  line = _line(error)
-  return _refused(f'{f"line {line}: " if line else ""}{where}{words}', remedy)
-
-
-def _line(error):
-  """Returns the line of a template that an error is from, 0: not known."""
-  line, at = getattr(error, 'lineno', None) or 0, error.__traceback__
-  while at is not None:
-    if at.tb_frame.f_code.co_filename == '<template>':
-      line = at.tb_lineno
-    at = at.tb_next
-  return line
+  remedy = 'give a template that does less' if error.exceeds else remedy
+  line = f'line {error.line}: ' if error.line else ''
+  return _refused(f'{line}{where}{error}', remedy)
 
 
 def _render(text, tokens, messages, reply):
-  from rnn_jax.data.text import template_meter
-
   given = [message._asdict() for message in messages]
+  size = sum(len(message.content) for message in messages)
+  request = {'messages': given, 'reply': reply, 'tokens': {**tokens}}
   try:
-    program = _compiled(text)
-    with template_meter.measured((given, tokens)):
-      return program.render(
-        messages=given,
-        add_generation_prompt=reply,
-        tools=None,
-        documents=None,
-        **tokens,
-      )
-  except Exception as error:  # a template may raise anything
+    return _program(text).ask(size, request)['text']
+  except apart.FailedError as error:
     roles = [message.role[:SHOWN] for message in messages[:SHOWN]]
-    raise _failed(error, f'it fails for turns of {roles}: ') from error
+    where = f'it fails for turns of {roles}: '
+    raise _failed(error, where, 'give other turns, or edit it') from error
 
 
 @functools.lru_cache(maxsize=4)
-def _compiled(text):
-  return _environment().compiled(text)
-
-
-@functools.cache
-def _environment():
-  from rnn_jax.data.text import template_sandbox  # it needs Jinja
-
-  return template_sandbox.Environment()
+def _program(text):
+  try:
+    return apart.Process('template', text)
+  except apart.FailedError as error:
+    raise _failed(error, '', 'correct it') from error

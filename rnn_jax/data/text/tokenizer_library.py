@@ -1,21 +1,11 @@
 """A tokenizer.json applied by package `tokenizers`, here or in a process apart.
 
-What is known to be cheap (tokenizer_rules.py) runs here, at full speed. Other
-rules run in a process with limits (tokenizer_worker.py): the package can't be
-interrupted, and aborts its process where memory ends.
+What is known to be cheap (tokenizer_rules.py) runs here, at full speed; other
+rules run apart.
 """
 
-import contextlib
 import functools
 import json
-import os
-import pathlib
-import select
-import struct
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,12 +13,9 @@ import numpy as np
 import tokenizers
 
 from rnn_jax import errors
+from rnn_jax.data.text import apart
 from rnn_jax.data.text import tokenizer_rules
-from rnn_jax.data.text import tokenizer_worker
 
-WORKER = pathlib.Path(tokenizer_worker.__file__)
-START = 60.0  # seconds to start, and to read a tokenizer.json
-SECONDS, PER_CHARACTER = 5.0, 2e-5  # seconds for a request
 SHOWN = 200  # characters of the package's message
 USED = ('version', 'added_tokens', 'normalizer', 'pre_tokenizer', 'model')
 REMEDY = (
@@ -86,95 +73,26 @@ class Library:
 
 
 class Apart(Library):
-  """The package in a process of its own, started when it is needed."""
+  """The package in a process of its own, with limits (apart.py)."""
 
   def __init__(self, model: dict[str, Any]) -> None:
-    self._text = _text(model).encode()
-    self._process: subprocess.Popen | None = None
-    self._owner = 0  # the process that started it: a fork starts its own
-    self._lock = threading.Lock()
     try:
-      self._vocabulary = self._started()
-    except errors.InputError as error:
-      raise ValueError(str(error)) from error
-
-  def __getstate__(self) -> dict[str, Any]:
-    gone = {'_process': None, '_owner': 0, '_lock': None}
-    return self.__dict__ | gone
-
-  def __setstate__(self, state: dict[str, Any]) -> None:
-    self.__dict__ |= state | {'_lock': threading.Lock()}
-
-  def __del__(self) -> None:
-    if getattr(self, '_owner', 0) == os.getpid():
-      self._end()
+      self._process = apart.Process('tokenizer', _text(model))
+    except apart.FailedError as error:
+      raise ValueError(_failed(str(error))) from error
 
   def vocabulary(self) -> dict[str, int]:
-    return self._vocabulary
+    return self._process.about['vocabulary']
 
   def encode(
     self, texts: Sequence[str], special: bool = True
   ) -> list[np.ndarray]:
-    request = json.dumps({'texts': [*texts], 'special': special}).encode()
-    seconds = SECONDS + PER_CHARACTER * sum(map(len, texts))
-    with self._lock:
-      if self._process is None or self._owner != os.getpid():
-        self._started()
-      counts = self._asked(request, seconds)['counts']
-      content = self._read(time.monotonic() + seconds)
-    ends = np.cumsum(counts)[:-1]
-    return np.split(np.frombuffer(content, '<i4').astype(np.int32), ends)
-
-  def _started(self):
-    """Starts the process. Returns the vocabulary."""
-    self._owner = os.getpid()
-    self._process = subprocess.Popen(
-      [sys.executable, '-I', str(WORKER)],
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.DEVNULL,
-      start_new_session=True,  # Ctrl-C ends the owner, which ends this
-    )
-    return self._asked(self._text, START)['vocabulary']
-
-  def _asked(self, request, seconds):
-    """Returns what the process answers to a request."""
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(OSError):  # it has ended, which is seen below
-      tokenizer_worker.write(self._process.stdin, request)
-    answer = json.loads(self._read(deadline, seconds))
-    if 'error' in answer:
-      raise errors.InputError(_failed(_message(answer['error'])))
-    return answer
-
-  def _read(self, deadline, seconds=0.0):
-    (size,) = struct.unpack('<Q', self._bytes(8, deadline, seconds))
-    return self._bytes(size, deadline, seconds)
-
-  def _bytes(self, count, deadline, seconds):
-    stream, content = self._process.stdout.fileno(), bytearray()
-    while len(content) < count:
-      left = deadline - time.monotonic()
-      if left <= 0 or not select.select([stream], [], [], left)[0]:
-        self._end()
-        raise errors.InputError(_failed(f'it took more than {seconds:.0f} s'))
-      piece = os.read(stream, min(count - len(content), 2**20))
-      if not piece:
-        self._end()
-        memory = tokenizer_worker.MEMORY / 2**30
-        raise errors.InputError(
-          _failed(f'its process ended, which may take {memory:.0f} GiB')
-        )
-      content += piece
-    return bytes(content)
-
-  def _end(self):
-    process, self._process = self._process, None
-    if process is not None:
-      process.kill()
-      process.wait()
-      process.stdin.close()
-      process.stdout.close()
+    request = {'texts': [*texts], 'special': special}
+    try:
+      answer = self._process.ask(sum(map(len, texts)), request)
+    except apart.FailedError as error:
+      raise errors.InputError(_failed(str(error))) from error
+    return [np.array(ids, np.int32) for ids in answer['ids']]
 
 
 def make(model: dict[str, Any]) -> Library:
