@@ -14,6 +14,7 @@ from rnn_jax import errors
 from rnn_jax.data import loader
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.batching import plan as plan_lib
 from tests.support import corpora
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -25,14 +26,15 @@ class Made:
   def __init__(self, shape=(1, 2), end=None):
     self._shape, self._end = shape, end
 
-  def numbers(self, first=0):
+  def planned(self, first=0):
     block, place = divmod(first, 10)
     while self._end is None or block < self._end:
-      yield from (10 * block + n for n in range(place, 3))
+      for n in range(place, 3):
+        yield plan_lib.Planned(10 * block + n, 0, self._shape, None)
       block, place = block + 1, 0
 
-  def __call__(self, number):
-    tokens_BxL = np.full(self._shape, number, np.int32)
+  def make(self, planned):
+    tokens_BxL = np.full(planned.shape, planned.number, np.int32)
     return batch_lib.Batch(tokens_BxL, None, None, None)
 
 
@@ -58,12 +60,14 @@ def test_numbers_follow_each_other_from_any_state(workers):
   batches.close()
 
 
-def test_a_finite_loader_ends_and_stays_ended():
-  batches = loader.Loader(Made(end=2))
+@pytest.mark.parametrize('workers', (0, 1))
+def test_a_finite_loader_ends_and_stays_ended(workers):
+  batches = loader.Loader(Made(end=2), workers)
   assert taken(batches, 6) == NUMBERS[:6]
   assert next(batches, None) is None is next(batches, None)
   batches.set_state({'batch': 12})
   assert taken(batches, 1) == [12] and next(batches, None) is None
+  batches.close()
 
 
 def test_a_batch_is_placed_and_a_closed_loader_raises():
@@ -74,7 +78,7 @@ def test_a_batch_is_placed_and_a_closed_loader_raises():
     next(batches)
 
 
-# What a worker has made is as large as a pipe may get, or in shared memory.
+# What a worker has made is as large as a pipe may get, or larger.
 @pytest.mark.parametrize('size', (200, 40000))
 def test_workers_exit_however_much_they_have_made(size):
   batches = loader.Loader(Made((1, size)), workers=1)
@@ -83,7 +87,6 @@ def test_workers_exit_however_much_they_have_made(size):
   workers = multiprocessing.active_children()
   batches.close()
   assert not multiprocessing.active_children()
-  # Those that a full pipe holds up are killed by Grain after half a minute.
   assert [worker.exitcode for worker in workers] == [0]
 
 
@@ -91,6 +94,7 @@ SCRIPT = """
 import os, pathlib, signal, sys
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.batching import plan as plan_lib
 from tests.support import corpora
 
 def main(folder):

@@ -35,7 +35,6 @@ from rnn_jax.data.batching import windows as windows_lib
 BLOCK = 2**12  # windows of a block, at least
 BATCHES = 256  # the same: the last may be padded
 EACH = 2**32
-KEPT = 2  # plans in memory
 
 Order = Callable[[np.ndarray], np.ndarray]
 Split = Any  # rarity.Split or centroids.Split
@@ -44,19 +43,15 @@ Shapes = tuple[tuple[int, int], ...]
 Own = dict[int, np.ndarray]
 
 
-class Plan(NamedTuple):
-  """The batches of a block.
+class Pieces(NamedTuple):
+  """What rows are made of, a number for each piece.
 
   Attributes:
-    shapes: (rows, length) of each batch.
-    ends: where the pieces of each batch end.
-    row, at: of a piece: where its row predicts its first id.
-    example, start, stop, epoch: of a piece: it reads ids start to stop - 1.
-    begins: whether a piece is the first of its window.
+    row, at: where its row predicts its first id.
+    example, start, stop, epoch: it reads ids start to stop - 1.
+    begins: whether it is the first of its window.
   """
 
-  shapes: list[tuple[int, int]]
-  ends: np.ndarray
   row: np.ndarray
   at: np.ndarray
   example: np.ndarray
@@ -65,19 +60,50 @@ class Plan(NamedTuple):
   epoch: np.ndarray
   begins: np.ndarray
 
-  def pieces(self, batch: int) -> slice:
-    """Returns where the pieces of a batch are."""
-    return slice(int(self.ends[batch - 1]) if batch else 0, self.ends[batch])
+
+class Plan(NamedTuple):
+  """The batches of a block.
+
+  Attributes:
+    shapes: (rows, length) of each batch.
+    ends: where the pieces of each batch end.
+    pieces: of all batches, in turn.
+  """
+
+  shapes: list[tuple[int, int]]
+  ends: np.ndarray
+  pieces: Pieces
+
+  def of(self, batch: int) -> Pieces:
+    """Returns the pieces of a batch."""
+    start = self.ends[batch - 1] if batch else 0
+    return Pieces(*(x[start : self.ends[batch]] for x in self.pieces))
 
   @property
   def tokens(self) -> int:
     """The number of predictions in all batches."""
-    return int(np.sum(self.stop - self.start - 1))
+    return int(np.sum(self.pieces.stop - self.pieces.start - 1))
 
   @property
   def padded_tokens(self) -> int:
     """The same with padding."""
     return sum(rows * length for rows, length in self.shapes)
+
+
+class Planned(NamedTuple):
+  """A batch before any id of it is read: little to send to a worker.
+
+  Attributes:
+    number: of the batch.
+    stage: the number of the stage that it is of.
+    shape: (rows, length).
+    pieces: what it is made of.
+  """
+
+  number: int
+  stage: int
+  shape: tuple[int, int]
+  pieces: Pieces
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -164,12 +190,10 @@ class Stage:
     levels = None
     if self.split is not None:
       levels = self._levels(example, start, stop, epoch)
+    seed = None if self.seed is None else (self.seed, self.first, block)
+    sizes = stop - start - 1
     laid = shapes_lib.layout(self.data).plan(
-      stop - start - 1,
-      self.shapes,
-      self.data,
-      None if self.seed is None else (self.seed, self.first, block),
-      levels,
+      layout_lib.Block(sizes, self.shapes, self.data, seed, levels)
     )
     return _plan(laid, self.shapes, example, start, epoch)
 
@@ -183,9 +207,7 @@ class Stage:
 
 def _plan(laid: layout_lib.Laid, shapes, example, start, epoch):
   first = start[laid.item] + laid.skip
-  return Plan(
-    [shapes[n] for n in laid.shape],
-    np.searchsorted(laid.batch, np.arange(len(laid.shape)), side='right'),
+  pieces = Pieces(
     laid.row,
     laid.at,
     example[laid.item],
@@ -194,10 +216,12 @@ def _plan(laid: layout_lib.Laid, shapes, example, start, epoch):
     epoch[laid.item],
     laid.skip == 0,
   )
+  ends = np.searchsorted(laid.batch, np.arange(len(laid.shape)), side='right')
+  return Plan([shapes[n] for n in laid.shape], ends, pieces)
 
 
 class Batches:
-  """The batches of stages by their numbers; pickles without its plans.
+  """The batches of stages.
 
   Args:
     stages: in turn; only the last may never end.
@@ -211,74 +235,51 @@ class Batches:
     own: Own | None = None,
     unpack: Callable[[batch_lib.Batch], batch_lib.Batch] | None = None,
   ) -> None:
-    self.stages = stages
+    self._stages = stages
     self._own = own
     self._unpack = unpack
-    self._plans: dict[int, Plan] = {}
 
-  def __getstate__(self) -> dict[str, Any]:
-    return self.__dict__ | {'_plans': {}}
-
-  def numbers(self, first: int = 0) -> Iterator[int]:
-    """Yields the numbers of batches, from `first` on."""
+  def planned(self, first: int = 0) -> Iterator[Planned]:
+    """Yields the plans of batches in turn, from number `first` on."""
     block, place = divmod(first, EACH)
-    while (plan := self._planned(block)) is not None:
+    while (located := self._located(block)) is not None:
+      stage, own = located
+      plan = self._stages[stage].plan(own)
       for n in range(place, len(plan.shapes)):
-        yield block * EACH + n
+        yield Planned(block * EACH + n, stage, plan.shapes[n], plan.of(n))
       block, place = block + 1, 0
 
-  def stage(self, number: int) -> int:
-    """Returns the number of the stage that a batch is of."""
-    return self._located(number // EACH)[0]
-
-  def __call__(self, number: int) -> batch_lib.Batch:
-    """Returns the batch of a number."""
-    block, place = divmod(number, EACH)
-    plan = self._planned(block)
-    assert plan is not None
-    stage = self.stages[self._located(block)[0]]
-    shape, pieces = plan.shapes[place], plan.pieces(place)
+  def make(self, planned: Planned) -> batch_lib.Batch:
+    """Returns a batch."""
+    _, stage, shape, pieces = planned
     own = None if self._own is None else self._own[shape[0]]
-    batch = _write(plan, pieces, shape, stage, own)
+    batch = _write(pieces, shape, self._stages[stage], own)
     return batch if self._unpack is None else self._unpack(batch)
 
-  def _planned(self, block):
-    """Returns the plan of a block; None: there are no more."""
-    if block not in self._plans:
-      stage, own = self._located(block)
-      if stage == len(self.stages):
-        return None
-      while len(self._plans) >= KEPT:
-        del self._plans[min(self._plans)]
-      self._plans[block] = self.stages[stage].plan(own)
-    return self._plans[block]
-
   def _located(self, block):
-    """Returns the stage of a block, and the number of the block in it."""
-    for n, stage in enumerate(self.stages):
+    """Returns (stage of a block, its number in it); None: there are no more."""
+    for n, stage in enumerate(self._stages):
       if stage.blocks is None or block < stage.blocks:
         return n, block
       block -= stage.blocks
-    return len(self.stages), block
+    return None
 
 
-def _write(plan, pieces, shape, stage, own):
+def _write(pieces, shape, stage, own):
   """Returns a batch, of which the rows of `own` are made."""
   if stage.data.holds_images:
     batch = rows_lib.blank_images(shape[0], stage.data.image)
     write = rows_lib.write_image
   else:
     batch, write = rows_lib.blank(*shape), rows_lib.write
-    batch.starts_BxL[plan.row[pieces], plan.at[pieces]] = plan.begins[pieces]
+    batch.starts_BxL[pieces.row, pieces.at] = pieces.begins
     if not stage.data.carry_state:
       batch.starts_BxL[:, 0] = 1
     padding = np.ones(shape[0], bool)
-    padding[plan.row[pieces]] = False
+    padding[pieces.row] = False
     batch.starts_BxL[padding, 0] = 1  # so that no state leaks
-  columns = (plan.row, plan.at, plan.example, plan.start, plan.stop, plan.epoch)
-  for row, at, *place in zip(
-    *(x[pieces].tolist() for x in columns), strict=True
-  ):
+  *columns, _ = pieces
+  for row, at, *place in zip(*(x.tolist() for x in columns), strict=True):
     if own is None or own[row]:
       write(batch, row, at, stage.examples.read(*place))
   return batch

@@ -20,10 +20,10 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import workers
 from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import sealed
-from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.system import activity
 
@@ -198,15 +198,13 @@ class _Part:
 
 
 def _build(folder, splits):
-  index: dict[str, Any] = {'splits': {}, 'files': []}
-  with workers.Pool() as pool:
-    for name in documents_lib.SPLITS:
-      index['splits'][name] = _write(folder, name, splits[name], pool)
-  index['files'] = [*splits['train'].reader.files]
-  return index
+  return {
+    'splits': {n: _write(folder, n, splits[n]) for n in documents_lib.SPLITS},
+    'files': [*splits['train'].reader.files],
+  }
 
 
-def _write(folder, split, documents, pool):
+def _write(folder, split, documents):
   """Writes the files of a split, and returns its part of the index."""
   text = folder / f'{split}.text'
   with text.open('wb') as file:
@@ -231,7 +229,7 @@ def _write(folder, split, documents, pool):
     activity.doing(f'reading the data ({split})', total, 'bytes') as done,
   ):
     at = 0
-    copied = pool.ordered(_copy, parts, total >= WORTH_IT)
+    copied = workers.by_all_cpus(_copy, parts, total >= WORTH_IT)
     for size, content, sizes in copied:
       names.write(content)
       ends.append(at + np.cumsum(sizes))

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from rnn_jax.data import workers
 from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import sealed
 from rnn_jax.data.store import texts
-from rnn_jax.data.store import workers
 from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.system import activity
@@ -267,12 +267,12 @@ def _build(folder, documents, tokenizer, encode_parts):
   spec = folder / SPEC
   tokenizer.save(spec)
   dtype = _dtype(tokenizer)
-  with workers.Pool() as pool:
-    for split, each in documents.items():
-      parts = _parts(each, tokenizer, encode_parts)
-      encode = functools.partial(_encode_by_spec, str(spec))
-      encoded = pool.ordered(encode, parts, each.total_bytes >= WORTH_IT)
-      _write(folder, split, dtype, encoded, each.total_bytes)
+  encode = functools.partial(_encode_by_spec, str(spec))
+  for split, each in documents.items():
+    parts = _parts(each, tokenizer, encode_parts)
+    worth_it = each.total_bytes >= WORTH_IT
+    encoded = workers.by_all_cpus(encode, parts, worth_it)
+    _write(folder, split, dtype, encoded, each.total_bytes)
   return {'in_parts': encode_parts is not None, 'dtype': dtype.name}
 
 

@@ -24,9 +24,9 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
+from rnn_jax.data import workers
 from rnn_jax.data.store import arrays
 from rnn_jax.data.store import folder as folder_lib
-from rnn_jax.data.store import workers
 from rnn_jax.data.tables import lines as lines_lib
 from rnn_jax.data.tables import values
 from rnn_jax.system import activity
@@ -165,11 +165,8 @@ def _indexed(tables, data):
     for number, table in enumerate(tables)
     for part, size in table.parts(PART)
   ]
-  with (
-    workers.Pool() as pool,
-    activity.doing('indexing the rows', total, 'bytes') as done,
-  ):
-    indexes = pool.ordered(
+  with activity.doing('indexing the rows', total, 'bytes') as done:
+    indexes = workers.by_all_cpus(
       _index_or_nothing,
       ((part, data) for _, part, _ in listed),
       total >= WORTH_IT,

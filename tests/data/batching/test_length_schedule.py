@@ -39,8 +39,8 @@ def test_rows_grow_and_every_stage_predicts_every_token_once(tmp_path, layout):
   )
   batches = plan_lib.Batches(pipeline.training_stages(corpus, cfg))
   by_stage = [[], [], []]
-  for number in batches.numbers():
-    by_stage[batches.stage(number)].append(batches(number))
+  for planned in batches.planned():
+    by_stage[planned.stage].append(batches.make(planned))
     if len(by_stage[2]) == 20:
       break
   longest = [max(b.tokens_BxL.shape[1] for b in some) for some in by_stage]

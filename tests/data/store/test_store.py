@@ -11,14 +11,15 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data import columns
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import identity
 from rnn_jax.data import pipeline
+from rnn_jax.data import workers
 from rnn_jax.data.sources import jsonl
 from rnn_jax.data.store import folder as folder_lib
 from rnn_jax.data.store import sealed
 from rnn_jax.data.store import texts
 from rnn_jax.data.store import tokens
-from rnn_jax.data.store import workers
 from rnn_jax.data.tables import indexed
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from tests.support import chats
@@ -86,7 +87,7 @@ def open_corpus(path, workdir, task='language_modeling', **data):
   raw = config_lib.default(task=task)
   raw.data.update(options)
   cfg = config_lib.parse(raw)
-  return pipeline.Corpus.open(cfg, workdir), cfg
+  return corpus_lib.Corpus.open(cfg, workdir), cfg
 
 
 def batches(corpus, cfg, own=None):
@@ -298,11 +299,15 @@ def test_processes_write_the_same_files(path, tmp_path, monkeypatch):
   monkeypatch.setattr(tokens, 'PART', 4000)
   monkeypatch.setattr(texts, 'WORTH_IT', 5000)
   monkeypatch.setattr(tokens, 'WORTH_IT', 5000)
-  shared = workers.Pool()  # each of three steps would start its own
-  monkeypatch.setattr(workers, 'Pool', lambda: contextlib.nullcontext(shared))
+  shared, used = workers.Pool(2), []  # each of three steps would start its own
+  monkeypatch.setattr(
+    workers,
+    'Pool',
+    lambda count: used.append(count) or contextlib.nullcontext(shared),
+  )
   with shared:
     open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'parallel'), **BPE)
-    assert shared._executor is not None
+  assert len(used) >= 3 and {*used} == {2}
   plain, parallel = (
     {
       str(file.relative_to(tmp_path / name)): file.read_bytes()
@@ -360,7 +365,7 @@ def test_verify_writes_damaged_files_again(path, tmp_path, capsys, caplog):
       {'source': 'jsonl', 'path': str(path), 'cache': str(tmp_path / 'cache')}
     )
     cfg = config_lib.parse(raw)
-    return pipeline.Corpus.open(cfg, tmp_path / 'run', verify=True), cfg
+    return corpus_lib.Corpus.open(cfg, tmp_path / 'run', verify=True), cfg
 
   open_path()
   assert 'as they were written' in capsys.readouterr().err
