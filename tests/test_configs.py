@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.sources import csv
 from rnn_jax.data.sources import jsonl
 from rnn_jax.data.text import tokenizer
@@ -179,7 +179,7 @@ def test_finetuning_reads_the_samples_of_its_form():
   read = {}
   for form in module.FORMS:
     config = config_lib.parse(module.get_config(form))
-    documents = pipeline.load_documents(resolve.of_data(config))
+    documents = corpus_lib.load_documents(resolve.of_data(config))
     read[config.task.name] = documents['train'].names
   assert read['dialogue'][0] == 'D-01'
   assert [*read['language_modeling']] == [

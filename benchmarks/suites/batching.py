@@ -115,7 +115,7 @@ def _open(name, data, limit, folder):
   ones count.
   """
   from rnn_jax import config as config_lib
-  from rnn_jax.data import pipeline
+  from rnn_jax.data import corpus as corpus_lib
   from rnn_jax.training import resolve
 
   raw = config_lib.default()
@@ -125,7 +125,7 @@ def _open(name, data, limit, folder):
   fixed = {'tokens_per_batch': 0, 'memory_gib': 0.0}
   ends = {'boundaries': (), 'length_schedule': ()}
   raw.data.update(data | fixed | {key: () for key in ends if key in data})
-  longest = _longest(pipeline.Corpus.open(config_lib.parse(raw), folder))
+  longest = _longest(corpus_lib.Corpus.open(config_lib.parse(raw), folder))
   raw.data.update(data | {'length': longest})
   ends['boundaries'] = (longest,)
   for key, end in ends.items():

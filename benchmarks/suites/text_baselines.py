@@ -66,7 +66,7 @@ def of_tokens() -> tables.Row:
   import numpy as np
 
   from benchmarks.workloads import configs
-  from rnn_jax.data import pipeline
+  from rnn_jax.data import corpus as corpus_lib
   from rnn_jax.tasks import classification
 
   with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def of_tokens() -> tables.Row:
       for key, name in (('path', TRAIN), ('validation_path', HELD_OUT))
     }
     config = configs.parse('rotten_tomatoes', overrides=paths)
-    corpus = pipeline.Corpus.open(config, folder)
+    corpus = corpus_lib.Corpus.open(config, folder)
     table_VxC = classification.evidence(corpus, config.data)
     documents = corpus.documents['validation']
     maker = corpus.examples(config.data, 'validation')

@@ -10,6 +10,7 @@ import jax
 
 from benchmarks.harness import measure
 from rnn_jax import config as config_lib
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.parallel import mesh as mesh_lib
@@ -31,7 +32,7 @@ class Training:
   def __init__(self, raw: Any):
     self.config = config = config_lib.parse(raw)
     with tempfile.TemporaryDirectory() as folder:
-      self.corpus = pipeline.Corpus.open(config, folder)
+      self.corpus = corpus_lib.Corpus.open(config, folder)
     self.programs = programs_lib.from_config(config, self.corpus.tokenizer)
     self.shapes = pipeline.batch_shapes(self.corpus, config)
     rows = max(rows for rows, _ in self.shapes)

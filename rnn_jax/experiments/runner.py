@@ -14,7 +14,7 @@ from typing import Any
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.experiments import commands
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
@@ -206,6 +206,6 @@ def check_data(runs: Iterable[plan.Run]) -> None:
     seen.add(key)
     try:
       config = resolve.of_data(config_lib.parse(run.config))
-      pipeline.load_documents(config)
+      corpus_lib.load_documents(config)
     except errors.InputError as error:
       raise errors.InputError(f'variant {run.variant!r}: {error}') from error

@@ -18,6 +18,7 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.inspection import activations
@@ -46,7 +47,7 @@ class Run:
   """A run as it is on disk, with a checkpoint's train state."""
 
   config: config_lib.Config
-  corpus: pipeline.Corpus
+  corpus: corpus_lib.Corpus
   programs: programs_lib.Programs
   state: train_state.TrainState
   step: int
@@ -71,7 +72,7 @@ class Run:
         'a run with adapters is not inspected; inspect the run whose model '
         'they change',
       )
-    corpus = pipeline.Corpus.open(config, workdir, accept_new_data=True)
+    corpus = corpus_lib.Corpus.open(config, workdir, accept_new_data=True)
     device = jax.local_devices()[:1]
     programs = programs_lib.from_config(config, corpus.tokenizer, device)
     like = programs.states.like()

@@ -10,6 +10,7 @@ from typing import Any
 import tokenizers
 
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import tokenizer_file
 
 UNKNOWN = '<unknown>'  # longer than a character, as no other entry is
 
@@ -30,7 +31,7 @@ def describe(tokenizer: tokenizer_lib.Tokenizer) -> dict[str, Any] | None:
 
 
 def _of_bytes():
-  names = {byte: name for name, byte in tokenizer_lib.BYTE_NAMES.items()}
+  names = {byte: name for name, byte in tokenizer_file.BYTE_NAMES.items()}
   return _parsed(_byte_level({names[byte]: byte for byte in range(256)}))
 
 

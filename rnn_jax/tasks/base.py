@@ -6,7 +6,7 @@ from typing import Self
 
 import jax
 
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.models import segments
@@ -45,7 +45,7 @@ class Task:
     """
     return self
 
-  def init_from_data(self, params: PyTree, corpus: pipeline.Corpus) -> PyTree:
+  def init_from_data(self, params: PyTree, corpus: corpus_lib.Corpus) -> PyTree:
     """Returns initial parameters for a corpus: here they don't depend on it."""
     del corpus
     return params

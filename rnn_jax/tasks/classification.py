@@ -27,7 +27,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.config import class_weights
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import classification as examples
 from rnn_jax.models import blocks
@@ -86,7 +86,7 @@ class Config(config_lib.Task):
     class_weights.check(self.class_weights, config.data.classes)
 
 
-make_examples = examples.make  # workers import that file, and no jax
+make_examples = examples.Labelled  # workers import that file, and no jax
 check_documents = examples.check
 
 
@@ -132,7 +132,7 @@ class Task(base.Task):
     params = self.model.init(key, state, tokens, method=read)['params']
     return blocks.scaled(params, key, self._config.model)
 
-  def init_from_data(self, params: PyTree, corpus: pipeline.Corpus) -> PyTree:
+  def init_from_data(self, params: PyTree, corpus: corpus_lib.Corpus) -> PyTree:
     """Returns initial parameters for a corpus, with its evidence."""
     if not self._config.task.evidence:
       return params
@@ -193,7 +193,7 @@ class Task(base.Task):
     }
 
 
-def evidence(corpus: pipeline.Corpus, data: config_lib.Data) -> np.ndarray:
+def evidence(corpus: corpus_lib.Corpus, data: config_lib.Data) -> np.ndarray:
   """Returns the evidence of tokens for classes, VxC, float32.
 
   It is log p(token | class) minus the mean over classes. p is the fraction of

@@ -11,7 +11,6 @@ from typing import ClassVar
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.store import tokens as tokens_lib
-from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
 from rnn_jax.data.text.examples import dialogue as examples
 from rnn_jax.tasks import language_modeling
@@ -46,18 +45,12 @@ class Config(config_lib.Task):
       )
 
 
-make_examples = examples.make  # workers import that file, and no jax
+make_examples = examples.Dialogues  # workers import that file, and no jax
 check_documents = examples.check
+make = language_modeling.Task
 
 
 def parts(task: config_lib.Task) -> tokens_lib.EncodeParts:
   """Returns what encodes the parts of documents."""
   del task
   return turns.encode_documents
-
-
-def make(
-  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
-) -> language_modeling.Task:
-  """Returns the task of a Config."""
-  return language_modeling.Task(config, tokenizer)

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.store import tokens as tokens_lib
-from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import tagging as examples
 from rnn_jax.tasks import recall
 
@@ -33,7 +32,7 @@ class Config(recall.Config):
   )
 
 
-make_examples = examples.make  # workers import that file, and no jax
+make_examples = examples.Tagged  # workers import that file, and no jax
 check_documents = examples.check
 unpack = examples.unpack
 
@@ -44,13 +43,6 @@ def parts(task: config_lib.Task) -> tokens_lib.EncodeParts:
   return examples.encode_parts
 
 
-def make(
-  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
-) -> 'Task':
-  """Returns the task of a Config."""
-  return Task(config, tokenizer)
-
-
 class Task(recall.Task):
   """The model of a config and tokenizer, its loss and metrics."""
 
@@ -58,3 +50,6 @@ class Task(recall.Task):
   def headline(self) -> tuple[str, str]:
     """The metric to show during training: (key of summarize, short name)."""
     return 'accuracy', 'labels right'
+
+
+make = Task

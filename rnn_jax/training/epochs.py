@@ -10,11 +10,12 @@ import math
 
 from rnn_jax import config as config_lib
 from rnn_jax.config import values
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 
 
 def resolve(
-  config: config_lib.Config, corpus: pipeline.Corpus, multiple: int
+  config: config_lib.Config, corpus: corpus_lib.Corpus, multiple: int
 ) -> config_lib.Config:
   """Returns the config with `train.steps` for `train.epochs`.
 

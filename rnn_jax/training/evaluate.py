@@ -10,6 +10,7 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import compression as config_compression
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import held_out
 from rnn_jax.data import pipeline
 from rnn_jax.data.text import compressors
@@ -30,7 +31,7 @@ PyTree = Any
 def evaluate(
   programs: programs_lib.Programs,
   params: PyTree,
-  corpus: pipeline.Corpus,
+  corpus: corpus_lib.Corpus,
   config: config_lib.Config,
   split: str,
   *,
@@ -58,7 +59,7 @@ def metrics(task: Any, sums: list[dict[str, float]]) -> dict[str, float]:
 def batch_sums(
   programs: programs_lib.Programs,
   params: PyTree,
-  corpus: pipeline.Corpus,
+  corpus: corpus_lib.Corpus,
   config: config_lib.Config,
   split: str,
   *,
@@ -119,7 +120,7 @@ class Run:
   """A run opened from its folder, with the parameters of a checkpoint."""
 
   config: config_lib.Config
-  corpus: pipeline.Corpus
+  corpus: corpus_lib.Corpus
   programs: programs_lib.Programs
   params: PyTree
   step: int
@@ -149,7 +150,7 @@ class Run:
         are others.
     """
     config = _local_config(workdir)
-    corpus = pipeline.Corpus.open(config, workdir, accept_new_data, verify)
+    corpus = corpus_lib.Corpus.open(config, workdir, accept_new_data, verify)
     return cls._restore(config, corpus, workdir, which, programs)
 
   @classmethod
@@ -187,7 +188,7 @@ class Run:
       )
     config = dataclasses.replace(config, data=config.data.refitted())
     name, documents = held_out.open_documents(given, split, config, options)
-    corpus = pipeline.Corpus.of_documents(config, workdir, {name: documents})
+    corpus = corpus_lib.Corpus.of_documents(config, workdir, {name: documents})
     return cls._restore(config, corpus, workdir, which), name
 
   @classmethod

@@ -16,6 +16,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.config import class_weights
 from rnn_jax.config import resolve as resolve_lib
 from rnn_jax.data import columns
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.parallel import hosts
@@ -50,15 +51,15 @@ class Known:
 
   def __init__(self, data: Data) -> None:
     self._data = data
-    self._corpus: pipeline.Corpus | None = None
+    self._corpus: corpus_lib.Corpus | None = None
 
-  def corpus(self, config: config_lib.Config) -> pipeline.Corpus:
+  def corpus(self, config: config_lib.Config) -> corpus_lib.Corpus:
     """Returns the corpus, which is opened once the columns are known."""
     if self._corpus is None:
       lower_bound.check(config)
       data = self._data
       self._corpus = hosts.run_on_first_then_others(
-        lambda: pipeline.Corpus.open(
+        lambda: corpus_lib.Corpus.open(
           config, data.workdir, data.accept_new, data.verify, data.tokenizer
         )
       )
@@ -70,7 +71,7 @@ class Resolved:
   """A config with nothing left open, and the corpus that it was read from."""
 
   config: config_lib.Config
-  corpus: pipeline.Corpus
+  corpus: corpus_lib.Corpus
 
 
 def resolve(

@@ -13,7 +13,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import placement as placement_lib
 from rnn_jax.parallel import rules
@@ -79,7 +79,7 @@ class States:
     return self._init(seed, rows)
 
   def init_from_data(
-    self, state: TrainState, corpus: pipeline.Corpus
+    self, state: TrainState, corpus: corpus_lib.Corpus
   ) -> TrainState:
     """Returns a new train state whose parameters may depend on a corpus."""
     params = self._task.init_from_data(state.params, corpus)

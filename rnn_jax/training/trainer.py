@@ -14,7 +14,7 @@ import grain
 import jax
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.runs import goodput
 from rnn_jax.runs import metrics as metrics_lib
@@ -97,7 +97,7 @@ class Trainer:
 
   config: config_lib.Config
   workdir: str | os.PathLike
-  corpus: pipeline.Corpus
+  corpus: corpus_lib.Corpus
   programs: programs_lib.Programs
   batches: grain.DatasetIterator
   row_multiple: int

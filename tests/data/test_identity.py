@@ -7,8 +7,8 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import identity
-from rnn_jax.data import pipeline
 from rnn_jax.data.sources import text
 from rnn_jax.data.tables import lines
 from rnn_jax.data.text import documents as documents_lib
@@ -27,7 +27,7 @@ def config(folder):
 
 
 def open_and_write(config, workdir, accept_new_data=False):
-  corpus = pipeline.Corpus.open(config, workdir, accept_new_data)
+  corpus = corpus_lib.Corpus.open(config, workdir, accept_new_data)
   identity.write(corpus.digests, workdir)
   return corpus.digests
 
@@ -72,10 +72,10 @@ def test_other_data_are_refused_and_named(
   with pytest.raises(
     errors.InputError, match=rf'{named}: .* -> .*--accept_new_data'
   ):
-    pipeline.Corpus.open(config, workdir)
+    corpus_lib.Corpus.open(config, workdir)
   after = open_and_write(config, workdir, accept_new_data=True)
   assert after != before and 'the data are not those of' in caplog.text
-  pipeline.Corpus.open(config, workdir)  # they are the run's now
+  corpus_lib.Corpus.open(config, workdir)  # they are the run's now
 
 
 def test_a_large_split_is_sampled_over_its_whole_length(tmp_path, monkeypatch):
@@ -105,7 +105,7 @@ def test_a_damaged_record_is_one_line(content, config, tmp_path):
   open_and_write(config, workdir)
   (workdir / identity.NAME).write_text(content)
   with pytest.raises(errors.InputError, match='data.json is damaged'):
-    pipeline.Corpus.open(config, workdir)
+    corpus_lib.Corpus.open(config, workdir)
 
 
 def test_links_do_not_multiply_files(folder):
@@ -120,9 +120,9 @@ def test_copies_of_the_training_files_are_not_held_out(folder, tmp_path):
   raw = tiny.raw_config(f'{folder}/*.txt')
   raw.data.validation_path = str(copy)
   with pytest.raises(errors.InputError, match='validation_path=.*is a copy'):
-    pipeline.Corpus.open(config_lib.parse(raw), tmp_path / 'run')
+    corpus_lib.Corpus.open(config_lib.parse(raw), tmp_path / 'run')
   copy.write_bytes(copy.read_bytes() + b'other')
-  pipeline.Corpus.open(config_lib.parse(raw), tmp_path / 'run')
+  corpus_lib.Corpus.open(config_lib.parse(raw), tmp_path / 'run')
 
 
 def test_the_record_is_json(config, tmp_path):

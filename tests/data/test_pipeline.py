@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import plan as plan_lib
 from tests.support import corpora
@@ -52,10 +53,10 @@ def test_training_predicts_every_token_once_an_epoch(
   batches = plan_lib.Batches([stage])
   counts = collections.Counter()
   blocks = math.ceil(2 / stage.epochs)
-  for number in batches.numbers():
-    if number // plan_lib.EACH == blocks:
+  for planned in batches.planned():
+    if planned.number // plan_lib.EACH == blocks:
       break
-    batch = batches(number)
+    batch = batches.make(planned)
     assert batch.weights_BxL.any()
     counts += corpora.count_targets([batch])
   epochs = round(blocks * stage.epochs)
@@ -231,7 +232,7 @@ def test_the_tokenizer_of_the_work_folder_is_used_again(tmp_path):
   saved = json.loads(path.read_text())
   saved['characters'] += '\uffff'
   path.write_text(json.dumps(saved))
-  again = pipeline.Corpus.open(cfg, tmp_path / 'work')
+  again = corpus_lib.Corpus.open(cfg, tmp_path / 'work')
   assert again.tokenizer.size == corpus.tokenizer.size + 1
 
 
@@ -240,7 +241,7 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path):
   (tmp_path / 'again').mkdir()
   _, cfg = corpora.unique_corpus(tmp_path / 'again', tokenizer='bytes')
   with pytest.raises(errors.InputError, match="'bytes'.*kind 'characters'"):
-    pipeline.Corpus.open(cfg, tmp_path / 'work')
+    corpus_lib.Corpus.open(cfg, tmp_path / 'work')
 
 
 def test_held_out_characters_that_were_not_trained_are_named(tmp_path, caplog):
@@ -253,7 +254,7 @@ def test_held_out_characters_that_were_not_trained_are_named(tmp_path, caplog):
     splits=(100, 0, 0),
     tokenizer='characters',
   )
-  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
+  corpus = corpus_lib.Corpus.open(cfg, tmp_path / 'work')
   assert 'validation.txt' in caplog.text and '☃' in caplog.text
   counts = corpora.count_targets(
     pipeline.heldout_batches(corpus, cfg, 'validation')
@@ -270,4 +271,4 @@ def test_no_text_to_train_on_is_refused(tmp_path):
     split_by='position',
   )
   with pytest.raises(errors.InputError, match='no text to train on'):
-    pipeline.Corpus.open(cfg, tmp_path / 'work')
+    corpus_lib.Corpus.open(cfg, tmp_path / 'work')

@@ -6,7 +6,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from tests.support import chats
@@ -25,7 +25,7 @@ def open_rows(folder, rows, task, **data):
   raw = config_lib.default(task=task, source='jsonl')
   raw.data.update({'path': str(path), 'splits': (100, 0, 0), 'workers': 0})
   raw.data.update(data)
-  return pipeline.Corpus.open(config_lib.parse(raw), folder / 'run')
+  return corpus_lib.Corpus.open(config_lib.parse(raw), folder / 'run')
 
 
 @pytest.mark.parametrize('layout', ('buckets', 'packed', 'sorted', 'padded'))

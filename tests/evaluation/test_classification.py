@@ -8,7 +8,7 @@ import pytest
 from sklearn import metrics
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import tokenizer
 from rnn_jax.evaluation import classification
@@ -144,7 +144,7 @@ def test_names_are_made_once(monkeypatch):
     task=config_lib.section('task', name='classification'),
     data=config_lib.section('data', classes=('no', 'yes')),
   )
-  corpus = pipeline.Corpus(config.task, {'test': texts}, tokenizer.Bytes(), 1.0)
+  corpus = corpus_lib.Corpus(config.task, {'test': texts}, tokenizer.Bytes())
   run = evaluate.Run(config, corpus, None, None, 0)
   monkeypatch.setattr(documents.Documents, 'names', property(counted))
   answers = [predict_lib.Prediction('no', {})] * 3

@@ -13,6 +13,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import evaluation
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import tokenizer_training
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import score as score_lib
 from tests.inference import runs
@@ -119,7 +120,7 @@ def test_the_tokens_of_a_continuation_begin_where_the_texts_differ():
   raw = config_lib.default()
   raw.data.update(tokenizer='bpe', vocabulary=260)
   documents = corpora.in_memory('gates gates gates', 'gates')
-  pairs = tokenizer_lib.train(config_lib.parse(raw).data, documents)
+  pairs = tokenizer_training.train(config_lib.parse(raw).data, documents)
   own, model = wrapped(tokenizer=pairs)
   ids = model._ids('2 ga', 'tes')
   assert model._common(ids, '2 ga') < len(model._ids('2 ga'))

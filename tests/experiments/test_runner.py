@@ -10,7 +10,7 @@ import time
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.experiments import commands
 from rnn_jax.experiments import plots
 from rnn_jax.experiments import records
@@ -270,9 +270,11 @@ def test_data_are_opened_once_and_missing_ones_refused(tmp_path, monkeypatch):
     tmp_path / 'config.py', tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   )
   opened = []
-  load = pipeline.load_documents
+  load = corpus_lib.load_documents
   monkeypatch.setattr(
-    pipeline, 'load_documents', lambda config: opened.append(1) or load(config)
+    corpus_lib,
+    'load_documents',
+    lambda config: opened.append(1) or load(config),
   )
 
   def runs(*vary):

@@ -12,6 +12,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import rows
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import tokenizer_training
 from rnn_jax.inference import framing
 from rnn_jax.inference import score
 from rnn_jax.models import int8_weights
@@ -251,7 +252,7 @@ def words():
   raw = config_lib.default()
   raw.data.update(tokenizer='bpe', pre_tokenizer='whitespace', vocabulary=20)
   documents = corpora.in_memory('the gate reads the gate', 'the reads')
-  return tokenizer_lib.train(config_lib.parse(raw).data, documents)
+  return tokenizer_training.train(config_lib.parse(raw).data, documents)
 
 
 @pytest.mark.parametrize(

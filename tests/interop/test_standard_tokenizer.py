@@ -7,6 +7,7 @@ import tokenizers
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import tokenizer_training
 from rnn_jax.interop import standalone_classify
 from rnn_jax.interop import standard_tokenizer
 from tests.support import chats
@@ -27,7 +28,7 @@ def trained(kind, pre='byte_level'):
   )
   texts = [TEXTS[0], *TEXTS[2:]]
   if kind == 'bpe':
-    return tokenizer_lib._train_byte_pairs(texts, data)
+    return tokenizer_training.train_byte_pairs(texts, data)
   return tokenizer_lib.Characters(''.join(sorted({*''.join(texts)})))
 
 

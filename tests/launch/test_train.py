@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.runs import bundle
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import metrics
@@ -59,7 +59,7 @@ def start(make, config, workdir, *more):
 
 def read_params(raw, workdir):
   config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config, workdir)
+  corpus = corpus_lib.Corpus.open(config, workdir)
   programs = programs_lib.from_config(config, corpus.tokenizer)
   like = {'params': programs.states.like().params}
   step, fields = bundle.restore(workdir, config, like, 'latest')

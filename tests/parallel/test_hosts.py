@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.runs import bundle
 from rnn_jax.runs import metrics
 from rnn_jax.training import programs as programs_lib
@@ -80,7 +80,7 @@ def wait_for(path):
 
 def saved_params(raw, workdir):
   parsed = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(parsed, workdir)
+  corpus = corpus_lib.Corpus.open(parsed, workdir)
   made = programs_lib.from_config(parsed, corpus.tokenizer)
   like = {'params': made.states.like().params}
   step, fields = bundle.restore(workdir, parsed, like, 'latest')

@@ -10,6 +10,7 @@ import tokenizers
 
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
+from rnn_jax.data.text import tokenizer_training
 from rnn_jax.inference import sampling
 from rnn_jax.serving import constraint
 from rnn_jax.serving import requests
@@ -39,7 +40,9 @@ def byte_pairs():
   names = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
   merges = [('"', ':'), ('a', 'b'), ('"', 'ab'), ('1', '2')]
   names += [''.join(pair) for pair in merges]
-  return tokenizer.byte_pairs({x: n for n, x in enumerate(names)}, merges)
+  return tokenizer_training.byte_pairs(
+    {x: n for n, x in enumerate(names)}, merges
+  )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import tokenizers
 
 from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import tokenizer_file
 
 # Writes a system message of its own, and a line end after each turn.
 CHATML = """
@@ -59,7 +60,7 @@ TOKENS = {'bos_token': '<s>', 'eos_token': '</s>'}
 
 def spec():
   """A tokenizer.json: ids 0 to 255 are bytes, then those of SPECIAL."""
-  names = {byte: name for name, byte in tokenizer_lib.BYTE_NAMES.items()}
+  names = {byte: name for name, byte in tokenizer_file.BYTE_NAMES.items()}
   vocabulary = {names[byte]: byte for byte in range(256)}
   made = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
   made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(

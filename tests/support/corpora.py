@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 
 from rnn_jax import config
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.text import documents
 
 LAYOUTS = ('buckets', 'padded', 'sorted', 'packed', 'stream')
@@ -58,7 +58,7 @@ def unique_corpus(folder, **options):
     settings['segment_tokens'] = 100
   settings['evaluate'] = dict(settings['evaluate'])
   cfg = configure(**settings)
-  return pipeline.Corpus.open(cfg, folder / 'work'), cfg
+  return corpus_lib.Corpus.open(cfg, folder / 'work'), cfg
 
 
 def take(iterator, count):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.tasks import classification
@@ -163,7 +163,7 @@ def test_evidence_starts_as_naive_bayes(tmp_path):
   raw.data.source, raw.data.path = 'jsonl', str(tmp_path / 'a.jsonl')
   raw.data.splits = (100, 0, 0)
   config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
+  corpus = corpus_lib.Corpus.open(config, tmp_path / 'run')
   task, params = make_task(raw)
   params['table'] = jax.tree.map(np.zeros_like, params['table'])
   # Texts of each class that hold a token, one added.

@@ -56,7 +56,7 @@ def make_examples(framing, length, *pairs):
   config = config_lib.parse(raw_config(framing))
   options = base.Options(config.task, config.data, length, None)
   documents = corpora.in_memory(*(document(*pair) for pair in pairs))
-  return examples.make(documents, BYTES, options)
+  return examples.Pairs(documents, BYTES, options)
 
 
 def sequence(framing, prompt, reply):

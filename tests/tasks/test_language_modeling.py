@@ -9,6 +9,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import tokenizer_training
 from rnn_jax.tasks import language_modeling
 from tests.support import tiny
 
@@ -90,7 +91,9 @@ def test_a_lossy_tokenizer_has_no_bits_per_byte():
   raw.data.pre_tokenizer = 'whitespace'
   raw.data.vocabulary = 40
   config = config_lib.parse(raw)
-  words = tokenizer_lib._train_byte_pairs(iter(['some few words']), config.data)
+  words = tokenizer_training.train_byte_pairs(
+    iter(['some few words']), config.data
+  )
   task = language_modeling.Task(config, words)
   assert task.headline == ('perplexity', 'ppl')
   sums = {'loss': 1.0, 'weight': 1.0, 'hits': 0.0}

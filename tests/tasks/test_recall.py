@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.tasks import recall
@@ -64,7 +64,7 @@ def test_a_model_trains_is_evaluated_and_writes(tmp_path):
 
 def _answers_as_evaluated(workdir, config, scores):
   """Decoding from a prompt gives the answers that evaluation counted."""
-  documents = pipeline.Corpus.open(config, workdir).documents['validation']
+  documents = corpus_lib.Corpus.open(config, workdir).documents['validation']
   texts = [documents.read(n).decode() for n in range(len(documents))]
   generator = generate.Generator.from_workdir(workdir)
   options = generate.Options(max_new_tokens=1, sampling=sampling.Sampling(0.0))

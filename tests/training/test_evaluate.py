@@ -7,6 +7,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from rnn_jax.runs import metrics
 from rnn_jax.runs import progress
@@ -38,7 +39,7 @@ def test_every_token_counts_once_whatever_the_batch(batch_size, tmp_path):
     raw.evaluate.batch_size = rows
     raw.evaluate.length = length
     config = config_lib.parse(raw)
-    corpus = pipeline.Corpus.open(config, tmp_path / 'run')
+    corpus = corpus_lib.Corpus.open(config, tmp_path / 'run')
     programs = programs_lib.from_config(config, corpus.tokenizer)
     params = programs.states.init(0, raw.data.batch_size).params
     values = evaluate.evaluate(programs, params, corpus, config, 'validation')
@@ -52,7 +53,7 @@ def test_every_token_counts_once_whatever_the_batch(batch_size, tmp_path):
 def test_a_part_of_a_split_is_read_evenly(tmp_path):
   raw = make(tmp_path, layout='padded')
   config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
+  corpus = corpus_lib.Corpus.open(config, tmp_path / 'run')
   whole, fraction = pipeline.heldout_windows(corpus, config, 'train', 0)
   assert fraction == 1 and [*whole] == [*range(len(whole))]
   windows = corpus.windows(config.data.heldout(config.evaluate), 'train')
@@ -76,7 +77,7 @@ def test_a_part_of_a_split_is_read_evenly(tmp_path):
 def test_a_few_examples_of_a_split_are_never_all_empty(tmp_path):
   raw = make(tmp_path, layout='padded')
   config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
+  corpus = corpus_lib.Corpus.open(config, tmp_path / 'run')
   sizes = [0, 5, 0, 0, 5, 0]
 
   class Examples:
@@ -148,7 +149,7 @@ def test_a_run_is_evaluated_from_its_folder(tmp_path):
 def test_an_empty_split_is_refused(tmp_path):
   raw = make(tmp_path, splits=(80, 20, 0))
   config = config_lib.parse(raw)
-  corpus = pipeline.Corpus.open(config, tmp_path / 'run')
+  corpus = corpus_lib.Corpus.open(config, tmp_path / 'run')
   programs = programs_lib.from_config(config, corpus.tokenizer)
   with pytest.raises(errors.InputError, match="split='test'"):
     evaluate.evaluate(programs, None, corpus, config, 'test')

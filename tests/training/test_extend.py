@@ -8,7 +8,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.runs import metrics
 from rnn_jax.training import extend
 from rnn_jax.training import loop
@@ -96,7 +96,7 @@ def test_a_run_of_epochs_takes_their_steps_and_may_become_longer(raw, tmp_path):
   twice, _ = train(raw, tmp_path, 0, train__epochs=1.0)
   assert twice.planned_steps in (2 * steps - 1, 2 * steps)
   # What waits in buckets at the end isn't trained on.
-  corpus = pipeline.Corpus.open(config_lib.parse(raw), tmp_path)
+  corpus = corpus_lib.Corpus.open(config_lib.parse(raw), tmp_path)
   examples = corpus.examples(config_lib.parse(raw).data, 'train', 0)
   tokens = np.sum(examples.lengths - 1)
   assert twice.real_tokens == pytest.approx(tokens, rel=0.15)

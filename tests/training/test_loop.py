@@ -14,6 +14,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from rnn_jax.runs import metrics
 from rnn_jax.training import evaluate
@@ -147,7 +148,7 @@ def test_an_interrupted_run_ends_bit_for_bit_as_a_whole_one(
 def test_a_program_is_compiled_for_each_shape_and_no_more(layout, text, whole):
   folder, *_ = whole(layout)
   config = config_lib.parse(configure(text, layout))
-  corpus = pipeline.Corpus.open(config, folder)
+  corpus = corpus_lib.Corpus.open(config, folder)
   training = pipeline.training_batches(corpus, config)
   shapes = {next(training).weights_BxL.shape for _ in range(config.train.steps)}
   announced = pipeline.batch_shapes(corpus, config)

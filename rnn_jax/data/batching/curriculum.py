@@ -102,7 +102,7 @@ def hard(corpus: Any, data: config_lib.Data, seed: int) -> np.ndarray:
   ties.
 
   Args:
-    corpus: a pipeline.Corpus.
+    corpus: a corpus.Corpus.
     data: section `data` of the config.
     seed: of the order.
 

@@ -1,4 +1,4 @@
-"""What layouts share: the result of a plan, options, lengths."""
+"""What layouts share: what a plan is made of, its result, options."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -11,6 +11,24 @@ import numpy as np
 from rnn_jax import config as config_lib
 
 Seed = tuple[int, ...] | None
+
+
+class Block(NamedTuple):
+  """The windows of a block, and how they may be batched.
+
+  Attributes:
+    sizes: predictions of each window, in order.
+    shapes: the (rows, length) that batches may have, by ascending length.
+    data: section `data` of the config.
+    seed: of what the layout leaves open; None: nothing is shuffled.
+    levels: numbers by which buckets are split, or None.
+  """
+
+  sizes: np.ndarray
+  shapes: tuple[tuple[int, int], ...]
+  data: Any
+  seed: Seed = None
+  levels: np.ndarray | None = None
 
 
 class Laid(NamedTuple):

@@ -4,17 +4,12 @@ One id is the document boundary, which begins and ends every document; no text
 encodes to it. It is the last one, except in a pretrained model's tokenizer. A
 table has the bytes of each id, so that all kinds decode in the same way, also
 as a stream.
-
-BPE: Sennrich et al., "Neural Machine Translation of Rare Words with Subword
-Units", 2016; over bytes: Radford et al., "Language Models are Unsupervised
-Multitask Learners", 2019.
 """
 
 import hashlib
 import inspect
 import json
 import os
-import re
 import unicodedata
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -24,17 +19,13 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import tokenizers
 
-from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data.text import chat_template
-from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer_file
 from rnn_jax.data.text import tokenizer_library
 from rnn_jax.system import files
 
-UNKNOWN = '<unknown>'
 SPACES = b' \n\t\r'
 
 T = TypeVar('T')
@@ -182,11 +173,18 @@ class BytePairs(Tokenizer):
     self._library = tokenizer_library.make(model)
     vocabulary = self._library.vocabulary()
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    self.lossless = UNKNOWN not in vocabulary
-    self.unknown = vocabulary.get(UNKNOWN)
+    self.lossless = tokenizer_file.UNKNOWN not in vocabulary
+    self.unknown = vocabulary.get(tokenizer_file.UNKNOWN)
     self._alphabet = set(''.join(tokens))
-    self._splits_at_spaces = _splits_at_spaces(model)
-    super().__init__(map(_byte_token if self.lossless else _word_token, tokens))
+    self._splits_at_spaces = tokenizer_file.splits_at_spaces(model)
+    super().__init__(
+      map(
+        tokenizer_file.byte_token
+        if self.lossless
+        else tokenizer_file.word_token,
+        tokens,
+      )
+    )
 
   def encode_document(self, text: str | bytes) -> np.ndarray:
     string = _string(text)
@@ -268,10 +266,14 @@ class Pretrained(Tokenizer):
     if (largest := max(vocabulary.values(), default=0)) >= size:
       raise ValueError(f'it has id {largest}, and the model {size} entries')
     added = model.get('added_tokens') or []
-    over_bytes = _is_byte_level(model)
+    over_bytes = tokenizer_file.is_byte_level(model)
     table = [b''] * size
     for token, n in vocabulary.items():
-      table[n] = _byte_token(token) if over_bytes else _piece(token)
+      table[n] = (
+        tokenizer_file.byte_token(token)
+        if over_bytes
+        else tokenizer_file.piece(token)
+      )
     for token in added:
       table[token['id']] = token['content'].encode()
     if template is not None:
@@ -280,7 +282,7 @@ class Pretrained(Tokenizer):
         raise ValueError(f'its boundary {boundary} has no token')
       self.template = chat_template.Template(**_checked(template), end=end)
     table[boundary] = b''
-    self.lossless = over_bytes and _keeps_text(model)
+    self.lossless = over_bytes and tokenizer_file.keeps_text(model)
     self.unknown = vocabulary.get(model['model'].get('unk_token'))
     super().__init__(table, boundary)
 
@@ -334,7 +336,6 @@ class Pretrained(Tokenizer):
     }
 
 
-SAMPLED = 2**16  # bytes in a row of a sample of the training text
 LARGEST = 2**24  # entries of a vocabulary of numbers
 PRE_TOKENIZERS = ('byte_level', 'whitespace')  # of BPE
 KINDS = {
@@ -344,30 +345,6 @@ KINDS = {
   'numbers': Numbers,
   'pretrained': Pretrained,
 }
-
-
-def train(data: config.Data, documents: documents_lib.Documents) -> Tokenizer:
-  """Makes the tokenizer that `data` names from the training documents.
-
-  From all of them, or from `data.tokenizer_bytes` bytes, evenly spaced.
-
-  Raises:
-    InputError: `data.vocabulary` is too small, or the tokenizer isn't made from
-      text.
-  """
-  if data.tokenizer == 'bytes':
-    return Bytes()
-  if data.tokenizer == 'numbers':
-    return Numbers(data.vocabulary)
-  if data.tokenizer == 'pretrained':
-    raise errors.InputError(
-      "data.tokenizer='pretrained': it comes with a model: use a work folder "
-      'that launch.convert made, or --init_from=RUN'
-    )
-  texts = _sample(documents, data.tokenizer_bytes)
-  if data.tokenizer == 'characters':
-    return Characters(''.join(sorted(set().union(*texts))))
-  return _train_byte_pairs(texts, data)
 
 
 def load(
@@ -406,80 +383,6 @@ def from_spec(spec: Any) -> Tokenizer:
   return made(**arguments)
 
 
-def byte_pairs(
-  vocabulary: Mapping[str, int], merges: Iterable[Sequence[str]]
-) -> BytePairs:
-  """Returns the byte-level BPE of a vocabulary and its merges, as in GPT-2.
-
-  Raises:
-    ValueError, KeyError: a merge has unknown tokens, ids have gaps, or a token
-      isn't bytes.
-  """
-  if sorted(vocabulary.values()) != [*range(len(vocabulary))]:
-    raise ValueError('ids with gaps')
-  model = _byte_level()
-  spec = json.loads(model.to_str()) | {'added_tokens': []}
-  spec['model'] |= {
-    'vocab': dict(vocabulary),
-    'merges': [list(pair) for pair in merges],
-  }
-  return BytePairs(spec)
-
-
-def _sample(documents, limit):
-  """Yields texts of up to `limit` bytes in all; of all documents if 0."""
-  total = documents.total_bytes
-  if not limit or total <= limit:
-    yield from (documents.read(n).decode() for n in range(len(documents)))
-    return
-  count = max(limit // SAMPLED, 1)
-  places = np.arange(count) * total // count
-  for first, at in documents_lib.locate(documents, places):
-    n, start, left = first, at, min(limit, SAMPLED)
-    while left > 0 and n < len(documents):
-      text = documents.read(n, start, start + left)
-      yield text.decode(errors='ignore')  # it may begin within a character
-      n, start, left = n + 1, 0, left - len(text)
-
-
-def _byte_level():
-  model = tokenizers.Tokenizer(tokenizers.models.BPE())
-  model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-    add_prefix_space=False
-  )
-  return model
-
-
-def _train_byte_pairs(texts, data):
-  over_bytes = data.pre_tokenizer == 'byte_level'
-  least = 257 if over_bytes else 3
-  if data.vocabulary < least:
-    raise errors.InputError(
-      f'data.vocabulary={data.vocabulary!r}: give {least} or more'
-    )
-  pre = tokenizers.pre_tokenizers
-  if over_bytes:
-    model = _byte_level()
-    options = {'initial_alphabet': pre.ByteLevel.alphabet()}
-  else:
-    model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))
-    model.pre_tokenizer = pre.Whitespace()
-    options = {'special_tokens': [UNKNOWN]}
-  trainer = tokenizers.trainers.BpeTrainer(
-    vocab_size=data.vocabulary - 1, show_progress=False, **options
-  )
-  model.train_from_iterator(texts, trainer)
-  # An added token would match the string '<unknown>' in a text.
-  spec = json.loads(model.to_str()) | {'added_tokens': []}
-  trained = BytePairs(spec)
-  if trained.size > data.vocabulary:
-    raise errors.InputError(
-      f'data.vocabulary={data.vocabulary!r}: the single characters of the text '
-      f'need {trained.size}: give that or more'
-    )
-  return trained
-
-
 def _check_size(size):
   if type(size) is not int or not 2 <= size <= LARGEST:
     raise ValueError(f'size={size!r}: give 2 to {LARGEST:,}')
@@ -512,22 +415,6 @@ def grouped(values: Iterable[T], like: Iterable[Sequence]) -> list[list[T]]:
   return [[next(rest) for _ in group] for group in like]
 
 
-def _splits_at_spaces(model):
-  """Whether no token of a BPE model continues from other characters to a space.
-
-  So it is with the expressions that both pre-tokenizers split text by: a match
-  has white space at its begin, or is all white space, and none looks back.
-  """
-  pre = model.get('pre_tokenizer') or {}
-  kind = pre.get('type')
-  known = kind == 'Whitespace' or (
-    kind == 'ByteLevel'
-    and pre.get('use_regex') is True
-    and not pre.get('add_prefix_space')
-  )
-  return known and not model.get('normalizer')
-
-
 def _begins_space(text, at):
   """Whether white space begins at a place of a text in UTF-8."""
   if not 0 < at < len(text) or text[at] not in SPACES:
@@ -548,63 +435,3 @@ def _bytes(text):
 
 def _codes(text):
   return np.frombuffer(text.encode('utf-32-le'), np.uint32)
-
-
-def _byte_names():
-  """Maps the characters that byte-level BPE writes for bytes to the bytes."""
-  shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-  hidden = [byte for byte in range(256) if byte not in shown]
-  names = {chr(byte): byte for byte in shown}
-  return names | {chr(256 + n): byte for n, byte in enumerate(hidden)}
-
-
-BYTE_NAMES = _byte_names()
-
-
-def _byte_token(token):
-  try:
-    return bytes(BYTE_NAMES[character] for character in token)
-  except KeyError as error:
-    raise ValueError(f'{error} of token {token[:60]!r} names no byte') from None
-
-
-def _word_token(token):
-  # The recipe doesn't record where words end: every token gets a space.
-  return '\ufffd '.encode() if token == UNKNOWN else f'{token} '.encode()
-
-
-def _is_byte_level(model):
-  """Whether the tokens of a tokenizer.json are characters that name bytes."""
-  return any(
-    part.get('type') == 'ByteLevel' for part in _parts(model, 'decoder')
-  )
-
-
-def _keeps_text(model):
-  """Whether a tokenizer.json over bytes encodes all of a text and no more."""
-  added = model.get('added_tokens') or []
-  prefixed = any(
-    part.get('add_prefix_space') for part in _parts(model, 'pre_tokenizer')
-  )
-  return not (
-    prefixed
-    or model.get('normalizer')
-    or any(token.get('lstrip') or token.get('rstrip') for token in added)
-  )
-
-
-def _parts(model, name):
-  """Returns the parts of a sequence in a tokenizer.json, or the only one."""
-  part = model.get(name) or {'type': 'Sequence'}
-  if part['type'] != 'Sequence':
-    return [part]
-  return [
-    x for value in part.values() if isinstance(value, list) for x in value
-  ]
-
-
-def _piece(token):
-  """Returns the bytes of a SentencePiece token, '<0x0A>' or '\u2581word'."""
-  if re.fullmatch('<0x[0-9A-F]{2}>', token):
-    return bytes([int(token[1:-1], 16)])
-  return token.replace('\u2581', ' ').encode()

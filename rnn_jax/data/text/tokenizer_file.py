@@ -7,10 +7,13 @@
 The package checks the rest when it makes a tokenizer of it.
 """
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 PARTS = ('decoder', 'pre_tokenizer', 'normalizer')
 FLAGS = ('lstrip', 'rstrip')
+UNKNOWN = '<unknown>'  # the token of BPE over words for others
 
 
 def check(model: Any, size: int | None = None) -> None:
@@ -56,13 +59,13 @@ def _check_part(name, part):
 
 
 def is_id(value: Any, size: int | None) -> bool:
-  """Whether a value is a whole number from 0, below `size`."""
+  """Returns whether a value is a whole number from 0, below `size`."""
   whole = isinstance(value, int) and not isinstance(value, bool)
   return whole and value >= 0 and (size is None or value < size)
 
 
 def is_text(value: Any) -> bool:
-  """Whether a value is a text that UTF-8 can encode."""
+  """Returns whether a value is a text that UTF-8 can encode."""
   if not isinstance(value, str):
     return False
   try:
@@ -70,6 +73,88 @@ def is_text(value: Any) -> bool:
   except UnicodeEncodeError:
     return False
   return True
+
+
+def splits_at_spaces(model: Mapping[str, Any]) -> bool:
+  """Returns whether no token goes on from another character to a space.
+
+  So it is with the expressions that both pre-tokenizers split text by: a match
+  has white space at its begin, or is all white space, and none looks back.
+  """
+  pre = model.get('pre_tokenizer') or {}
+  kind = pre.get('type')
+  known = kind == 'Whitespace' or (
+    kind == 'ByteLevel'
+    and pre.get('use_regex') is True
+    and not pre.get('add_prefix_space')
+  )
+  return known and not model.get('normalizer')
+
+
+def _byte_names():
+  """Maps the characters that byte-level BPE writes for bytes to the bytes."""
+  shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+  hidden = [byte for byte in range(256) if byte not in shown]
+  names = {chr(byte): byte for byte in shown}
+  return names | {chr(256 + n): byte for n, byte in enumerate(hidden)}
+
+
+BYTE_NAMES = _byte_names()
+
+
+def byte_token(token: str) -> bytes:
+  """Returns the bytes of a token of BPE over bytes.
+
+  Raises:
+    ValueError: a character of it names no byte.
+  """
+  try:
+    return bytes(BYTE_NAMES[character] for character in token)
+  except KeyError as error:
+    raise ValueError(f'{error} of token {token[:60]!r} names no byte') from None
+
+
+def word_token(token: str) -> bytes:
+  """Returns the bytes of a token of BPE over words."""
+  # The recipe doesn't record where words end: every token gets a space.
+  return '\ufffd '.encode() if token == UNKNOWN else f'{token} '.encode()
+
+
+def is_byte_level(model: Mapping[str, Any]) -> bool:
+  """Returns whether the tokens are characters that name bytes."""
+  return any(
+    part.get('type') == 'ByteLevel' for part in _parts(model, 'decoder')
+  )
+
+
+def keeps_text(model: Mapping[str, Any]) -> bool:
+  """Returns whether one over bytes encodes all of a text, and no more."""
+  added = model.get('added_tokens') or []
+  prefixed = any(
+    part.get('add_prefix_space') for part in _parts(model, 'pre_tokenizer')
+  )
+  return not (
+    prefixed
+    or model.get('normalizer')
+    or any(token.get('lstrip') or token.get('rstrip') for token in added)
+  )
+
+
+def _parts(model, name):
+  """Returns the parts of a sequence in a tokenizer.json, or the only one."""
+  part = model.get(name) or {'type': 'Sequence'}
+  if part['type'] != 'Sequence':
+    return [part]
+  return [
+    x for value in part.values() if isinstance(value, list) for x in value
+  ]
+
+
+def piece(token: str) -> bytes:
+  """Returns the bytes of a SentencePiece token, '<0x0A>' or '\u2581word'."""
+  if re.fullmatch('<0x[0-9A-F]{2}>', token):
+    return bytes([int(token[1:-1], 16)])
+  return token.replace('\u2581', ' ').encode()
 
 
 def _check(holds, name, what):

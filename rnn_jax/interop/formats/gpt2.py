@@ -21,6 +21,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text import tokenizer_training
 from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import request
 from rnn_jax.interop import table
@@ -138,7 +139,7 @@ def _tokenizer(folder, size):
   with files.reading(merges, f'get it and {vocabulary.name} again'):
     lines = files.read_text(merges).splitlines()
     pairs = [x.split(' ') for x in lines if x and x[:8] != '#version']
-    return tokenizer_lib.byte_pairs(entries, pairs)
+    return tokenizer_training.byte_pairs(entries, pairs)
 
 
 def _tensors(folder, rows):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from rnn_jax import config
+from rnn_jax.data.batching import layout as layout_lib
 from rnn_jax.data.batching import shapes as shapes_lib
 
 
@@ -10,12 +11,10 @@ def plan(layout, sizes, shapes, seed=None, levels=None, **options):
   """Returns the layout's base.Laid."""
   data = config.section('data', layout=layout, **options)
   key = None if seed is None else (seed, 0)
-  made = shapes_lib.layout(data).plan(
+  block = layout_lib.Block(
     np.asarray(sizes, np.int64), shapes, data, key, levels
   )
-  again = shapes_lib.layout(data).plan(
-    np.asarray(sizes, np.int64), shapes, data, key, levels
-  )
+  made, again = (shapes_lib.layout(data).plan(block) for _ in range(2))
   for one, other in zip(made, again, strict=True):
     np.testing.assert_array_equal(one, other)
   return made

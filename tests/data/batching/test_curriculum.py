@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rnn_jax import config
 from rnn_jax import errors
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.batching import curriculum
 from tests.support import corpora
 
@@ -98,7 +98,7 @@ def test_examples_of_rare_tokens_are_hard(tmp_path):
     splits=(100, 0, 0),
     curriculum='rarity',
   )
-  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
+  corpus = corpus_lib.Corpus.open(cfg, tmp_path / 'work')
   hard = curriculum.hard(corpus, cfg.data, 0)
   assert hard.tolist() == [False] * 8 + [True] * 8
 
@@ -113,7 +113,7 @@ def test_long_varied_examples_of_rare_tokens_are_hard(tmp_path):
     splits=(100, 0, 0),
     curriculum='combined',
   )
-  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
+  corpus = corpus_lib.Corpus.open(cfg, tmp_path / 'work')
   # The unigrams of all texts, each with its boundary, smoothed by one.
   V = corpus.tokenizer.size
   ids = [[*text, 'end'] for text in texts]
@@ -141,7 +141,7 @@ def write_rows(folder, numbers):
     curriculum='column',
     difficulty='hard',
   )
-  return pipeline.Corpus.open(cfg, folder / 'run'), cfg
+  return corpus_lib.Corpus.open(cfg, folder / 'run'), cfg
 
 
 def test_a_column_says_which_documents_are_hard(tmp_path):

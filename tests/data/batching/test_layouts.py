@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rnn_jax import config
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from tests.data.batching import plans
 from tests.support import corpora
@@ -147,7 +148,7 @@ def test_packed_sentences_fill_their_rows(tmp_path, fit):
   raw.data.workers = 0
   raw.data.update(layout='packed', fit=fit, length=97, tokens_per_batch=4096)
   cfg = config.parse(raw)
-  corpus = pipeline.Corpus.open(cfg, tmp_path)
+  corpus = corpus_lib.Corpus.open(cfg, tmp_path)
   batches = corpora.take(pipeline.training_batches(corpus, cfg), 12)
   assert efficiency(batches) >= 0.95
   assert len(pipeline.batch_shapes(corpus, cfg)) == 1

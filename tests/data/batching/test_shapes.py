@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import shapes as shapes_lib
 from tests.support import corpora
@@ -43,7 +44,7 @@ def test_a_bucket_that_no_row_can_fill_is_refused(tmp_path):
     length=64,
     batch_size=1,
   )
-  corpus = pipeline.Corpus.open(cfg, tmp_path / 'work')
+  corpus = corpus_lib.Corpus.open(cfg, tmp_path / 'work')
   message = r'boundaries=\(8, 64\): .*of all rows, 41 tokens: begin with 41'
   with pytest.raises(errors.InputError, match=message):
     pipeline.training_batches(corpus, cfg)

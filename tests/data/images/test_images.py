@@ -9,6 +9,7 @@ import pytest
 
 from rnn_jax import config
 from rnn_jax import errors
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.images import images
 from tests.support import corpora
@@ -42,7 +43,7 @@ def digits(**changes):
 
 
 def open_corpus(made, folder):
-  return pipeline.Corpus.open(made, folder)
+  return corpus_lib.Corpus.open(made, folder)
 
 
 def assert_same(batches, others):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
+from rnn_jax.data.text import tokenizer_training
 from tests.support import corpora
 
 TEXTS = (
@@ -28,7 +29,7 @@ def train(kind, texts=TEXTS, vocabulary=300):
   data = config.section(
     'data', tokenizer=name, vocabulary=vocabulary, pre_tokenizer=pre
   )
-  return tokenizer.train(data, corpora.in_memory(*texts))
+  return tokenizer_training.train(data, corpora.in_memory(*texts))
 
 
 @pytest.fixture(scope='module', params=KINDS)
@@ -172,7 +173,7 @@ def test_a_damaged_model_is_named(tmp_path):
 
 
 def test_numbers_are_their_own_text(tmp_path):
-  trained = tokenizer.train(
+  trained = tokenizer_training.train(
     config.section('data', tokenizer='numbers', vocabulary=12),
     corpora.in_memory('1'),
   )
@@ -191,26 +192,29 @@ def test_numbers_are_their_own_text(tmp_path):
 def test_a_vocabulary_and_its_merges_are_byte_pairs():
   trained = train('byte_level')
   model = trained.spec()['model']['model']
-  given = tokenizer.byte_pairs(model['vocab'], model['merges'])
+  given = tokenizer_training.byte_pairs(model['vocab'], model['merges'])
   for text in TEXTS:
     np.testing.assert_array_equal(given.encode(text), trained.encode(text))
   with pytest.raises(ValueError, match='gaps'):
-    tokenizer.byte_pairs({'a': 0, 'b': 2}, [])
+    tokenizer_training.byte_pairs({'a': 0, 'b': 2}, [])
   with pytest.raises(ValueError):
-    tokenizer.byte_pairs({'a': 0, 'b': 1}, [('a', 'c')])
+    tokenizer_training.byte_pairs({'a': 0, 'b': 1}, [('a', 'c')])
 
 
 @pytest.mark.parametrize('count', (3, 3000))
 def test_a_large_corpus_is_sampled_over_its_whole_length(count, monkeypatch):
-  monkeypatch.setattr(tokenizer, 'SAMPLED', 300)
+  monkeypatch.setattr(tokenizer_training, 'SAMPLED', 300)
   size = 36_000 // count
   texts = [chr(97 + 26 * n // count) * size for n in range(count)]
   data = config.section('data', tokenizer='characters', tokenizer_bytes=12_000)
-  made = tokenizer.train(data, corpora.in_memory(*texts))
+  made = tokenizer_training.train(data, corpora.in_memory(*texts))
   assert made.spec()['characters'] == ''.join(sorted({t[0] for t in texts}))
-  read = [*tokenizer._sample(corpora.in_memory(*texts), 12_000)]
+  read = [*tokenizer_training._sample(corpora.in_memory(*texts), 12_000)]
   assert sum(map(len, read)) == 12_000
-  assert [*tokenizer._sample(corpora.in_memory('abc', 'd'), 4)] == ['abc', 'd']
+  assert [*tokenizer_training._sample(corpora.in_memory('abc', 'd'), 4)] == [
+    'abc',
+    'd',
+  ]
 
 
 @pytest.mark.parametrize('kind', ('byte_level', 'whitespace'))

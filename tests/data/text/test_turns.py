@@ -51,7 +51,7 @@ def example(tokenizer, document, length=400, **task):
     length,
     None,
   )
-  return dialogue.make(corpora.in_memory(document), tokenizer, options)
+  return dialogue.Dialogues(corpora.in_memory(document), tokenizer, options)
 
 
 def row(parts):

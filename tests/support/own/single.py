@@ -18,11 +18,11 @@ class Config(config.Data):
 lengths = layout_lib.longest
 
 
-def plan(sizes, shapes, data, seed=None, levels=None):
+def plan(block):
   """Returns the plan."""
-  del seed, levels
-  rows, _ = shapes[0]
-  step = -1 if data.reversed_rows else 1
-  cuts = np.split(np.arange(len(sizes)), range(rows, len(sizes), rows))
+  rows, _ = block.shapes[0]
+  step = -1 if block.data.reversed_rows else 1
+  items = np.arange(len(block.sizes))
+  cuts = np.split(items, range(rows, len(items), rows))
   batches = [(0, some[::step]) for some in cuts if len(some)]
-  return layout_lib.one_per_row(batches, sizes)
+  return layout_lib.one_per_row(batches, block.sizes)

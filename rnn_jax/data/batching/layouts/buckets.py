@@ -115,18 +115,12 @@ def split(corpus: Any, data: Config, seed: int) -> Any:
   )
 
 
-def plan(
-  sizes: np.ndarray,
-  shapes: tuple[tuple[int, int], ...],
-  data: Config,
-  seed: layout_lib.Seed = None,
-  levels: np.ndarray | None = None,
-) -> layout_lib.Laid:
+def plan(block: layout_lib.Block) -> layout_lib.Laid:
   """Returns the plan of buckets; see the package."""
-  del seed
+  sizes, shapes, data = block.sizes, block.shapes, block.data
   count = max(data.rarity_buckets, data.feature_buckets)
   bucket = np.searchsorted([length for _, length in shapes], sizes)
-  queue = bucket * count + (0 if levels is None else levels)
+  queue = bucket * count + (0 if block.levels is None else block.levels)
   by_queue = np.argsort(queue, kind='stable')
   ends = np.searchsorted(queue[by_queue], np.arange(len(shapes) * count + 1))
   full: list[tuple[int, np.ndarray]] = []

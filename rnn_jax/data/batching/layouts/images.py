@@ -43,19 +43,13 @@ class Config(config_lib.Data):
     _check_image(self.image)
 
 
-def plan(
-  sizes: np.ndarray,
-  shapes: tuple[tuple[int, int], ...],
-  data: config_lib.Data,
-  seed: layout_lib.Seed = None,
-  levels: np.ndarray | None = None,
-) -> layout_lib.Laid:
+def plan(block: layout_lib.Block) -> layout_lib.Laid:
   """Returns the plan of images, in turn; see the package."""
-  del data, seed, levels
-  rows, _ = shapes[0]
-  cuts = range(0, len(sizes), rows)
-  items = np.arange(len(sizes))
-  return layout_lib.one_per_row(((0, items[n : n + rows]) for n in cuts), sizes)
+  rows, _ = block.shapes[0]
+  items = np.arange(len(block.sizes))
+  return layout_lib.one_per_row(
+    ((0, items[n : n + rows]) for n in range(0, len(items), rows)), block.sizes
+  )
 
 
 def _check_image(image):

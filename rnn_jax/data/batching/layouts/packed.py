@@ -26,20 +26,14 @@ class Config(config_lib.Data):
   restarts: ClassVar[bool] = True
 
 
-def plan(
-  sizes: np.ndarray,
-  shapes: tuple[tuple[int, int], ...],
-  data: Config,
-  seed: layout_lib.Seed = None,
-  levels: np.ndarray | None = None,
-) -> layout_lib.Laid:
+def plan(block: layout_lib.Block) -> layout_lib.Laid:
   """Returns the plan of packed rows; see the package."""
-  del seed, levels
+  sizes, shapes = block.sizes, block.shapes
   left = iter(zip(range(len(sizes)), sizes.tolist(), strict=True))
   waiting: list[tuple[int, int]] = []  # windows and their sizes
   pieces: list[np.ndarray] = []
   while True:
-    batch = _Rows(shapes[-1], data.fit == 'best')
+    batch = _Rows(shapes[-1], block.data.fit == 'best')
     waiting = [each for each in waiting if not batch.take(*each)]
     # Searching beyond one batch's rows for a fit would gain little.
     while batch.has_room and len(waiting) < shapes[-1][0]:

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from rnn_jax import config as config_lib
 from rnn_jax.data.batching import layout as layout_lib
 
 lengths = layout_lib.known
@@ -21,15 +20,9 @@ class Config(layout_lib.Multiples):
   same_rows: ClassVar[bool] = True
 
 
-def plan(
-  sizes: np.ndarray,
-  shapes: tuple[tuple[int, int], ...],
-  data: config_lib.Data,
-  seed: layout_lib.Seed = None,
-  levels: np.ndarray | None = None,
-) -> layout_lib.Laid:
+def plan(block: layout_lib.Block) -> layout_lib.Laid:
   """Returns the plan of consecutive rows; see the package."""
-  del data, seed, levels
+  sizes, shapes = block.sizes, block.shapes
   rows, _ = shapes[0]
   cuts = np.arange(0, len(sizes), rows)
   longest = np.maximum.reduceat(sizes, cuts) if len(cuts) else cuts

@@ -24,15 +24,9 @@ class Config(layout_lib.Multiples):
   pool: int = config_lib.option(16, minimum=1)  # batches sorted together
 
 
-def plan(
-  sizes: np.ndarray,
-  shapes: tuple[tuple[int, int], ...],
-  data: Config,
-  seed: layout_lib.Seed = None,
-  levels: np.ndarray | None = None,
-) -> layout_lib.Laid:
+def plan(block: layout_lib.Block) -> layout_lib.Laid:
   """Returns the plan of pools; see the package."""
-  del levels
+  sizes, shapes = block.sizes, block.shapes
   rows = np.array([rows for rows, _ in shapes])
   shape = np.searchsorted([length for _, length in shapes], sizes)
   capacity = rows[shape]
@@ -41,7 +35,7 @@ def plan(
   left, begin = np.zeros(0, np.int64), 0
   while begin < len(sizes) or len(left):
     before = filled[begin - 1] if begin else 0.0
-    full = before + data.pool - np.sum(1 / capacity[left]) - 1e-9
+    full = before + block.data.pool - np.sum(1 / capacity[left]) - 1e-9
     end = min(int(np.searchsorted(filled, full)) + 1, len(sizes))
     inside = np.arange(begin, max(end, begin))
     inside = inside[np.argsort(-sizes[inside], kind='stable')]
@@ -50,8 +44,10 @@ def plan(
     last = groups[-1]
     if end < len(sizes) and len(last) < capacity[_longest(last, sizes)]:
       left = groups.pop()
-    if seed is not None:
-      order = np.random.default_rng((*seed, begin)).permutation(len(groups))
+    if block.seed is not None:
+      order = np.random.default_rng((*block.seed, begin)).permutation(
+        len(groups)
+      )
       groups = [groups[n] for n in order]
     batches += [(int(shape[_longest(x, sizes)]), x) for x in groups]
     begin = end

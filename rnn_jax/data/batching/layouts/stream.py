@@ -43,16 +43,10 @@ class Config(config_lib.Data):
     return self.segment_tokens
 
 
-def plan(
-  sizes: np.ndarray,
-  shapes: tuple[tuple[int, int], ...],
-  data: Config,
-  seed: layout_lib.Seed = None,
-  levels: np.ndarray | None = None,
-) -> layout_lib.Laid:
+def plan(block: layout_lib.Block) -> layout_lib.Laid:
   """Returns the plan of lanes; see the package."""
-  del data, seed, levels
-  lanes, length = shapes[-1]
+  sizes = block.sizes
+  lanes, length = block.shapes[-1]
   row, begin = _lanes(sizes.tolist(), lanes, length)
   first, last = begin // length, (begin + sizes - 1) // length
   item = np.repeat(np.arange(len(sizes)), last - first + 1)
@@ -62,7 +56,7 @@ def plan(
   stop = np.minimum((begin + sizes)[item], (batch + 1) * length)
   order = np.lexsort((start, row[item], batch))
   pieces = batch, row[item], start % length, item, start - begin[item]
-  shape = np.full(int(batch.max(initial=-1)) + 1, len(shapes) - 1)
+  shape = np.full(int(batch.max(initial=-1)) + 1, len(block.shapes) - 1)
   return layout_lib.Laid(shape, *(x[order] for x in (*pieces, stop - start)))
 
 

@@ -130,15 +130,6 @@ def words(
   ]
 
 
-def make(
-  documents: documents_lib.Documents,
-  tokenizer: tokenizer_lib.Tokenizer,
-  options: base.Options,
-) -> Labelled:
-  """Returns the examples of documents."""
-  return Labelled(documents, tokenizer, options)
-
-
 def check_labels(
   documents: documents_lib.Documents, data: config_lib.Data
 ) -> None:

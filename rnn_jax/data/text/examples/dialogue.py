@@ -94,15 +94,6 @@ class Dialogues(base.Framed):
     return kept - (not self._framing.is_written(kept - 2))
 
 
-def make(
-  documents: documents_lib.Documents,
-  tokenizer: tokenizer_lib.Tokenizer,
-  options: base.Options,
-) -> Dialogues:
-  """Returns the examples of documents."""
-  return Dialogues(documents, tokenizer, options)
-
-
 def check(
   documents: Mapping[str, documents_lib.Documents], config: config_lib.Config
 ) -> None:

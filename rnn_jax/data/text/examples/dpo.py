@@ -101,15 +101,6 @@ def encode_turns(
   ]
 
 
-def make(
-  documents: documents_lib.Documents,
-  tokenizer: tokenizer_lib.Tokenizer,
-  options: base.Options,
-) -> Pairs:
-  """Returns the examples of documents."""
-  return Pairs(documents, tokenizer, options)
-
-
 def check(
   documents: Mapping[str, documents_lib.Documents], config: config_lib.Config
 ) -> None:

@@ -27,8 +27,12 @@ class Labelled:
   unfit = 0
 
   def __init__(
-    self, documents: documents_lib.Documents, options: base.Options
+    self,
+    documents: documents_lib.Documents,
+    tokenizer: tokenizer_lib.Tokenizer,
+    options: base.Options,
   ) -> None:
+    del tokenizer  # pixels are bytes
     classification.check_labels(documents, options.data)
     self._documents = documents
     self._labels = np.asarray(documents.labels)
@@ -50,16 +54,6 @@ class Labelled:
     ids = np.empty(pixels.size + 1, np.int32)
     ids[:-1], ids[-1] = pixels, self._labels[n]
     return ids
-
-
-def make(
-  documents: documents_lib.Documents,
-  tokenizer: tokenizer_lib.Tokenizer,
-  options: base.Options,
-) -> Labelled:
-  """Returns the examples of documents."""
-  del tokenizer  # pixels are bytes
-  return Labelled(documents, options)
 
 
 def check(

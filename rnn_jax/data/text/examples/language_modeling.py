@@ -16,10 +16,16 @@ class Whole:
 
   unfit = 0
 
-  def __init__(self, tokens: tokens_lib.Tokens, boundary: int) -> None:
-    self._tokens = tokens
-    self._boundary = boundary
-    self.lengths = tokens.sizes + 2
+  def __init__(
+    self,
+    documents: documents_lib.Documents,
+    tokenizer: tokenizer_lib.Tokenizer,
+    options: base.Options,
+  ) -> None:
+    del options
+    self._tokens = tokens_lib.of(documents, tokenizer)
+    self._boundary = tokenizer.boundary
+    self.lengths = self._tokens.sizes + 2
 
   def read(
     self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0
@@ -34,16 +40,6 @@ class Whole:
       within = self._tokens.read(n, first - 1, last - 1)
       ids[first - start : last - start] = within
     return ids
-
-
-def make(
-  documents: documents_lib.Documents,
-  tokenizer: tokenizer_lib.Tokenizer,
-  options: base.Options,
-) -> Whole:
-  """Returns the examples of documents."""
-  del options
-  return Whole(tokens_lib.of(documents, tokenizer), tokenizer.boundary)
 
 
 def check(

@@ -30,9 +30,16 @@ ANSWER = re.compile(
 class Questions(base.Framed):
   """The examples of documents."""
 
-  def __init__(self, tokens: tokens_lib.Tokens, boundary: int) -> None:
+  def __init__(
+    self,
+    documents: documents_lib.Documents,
+    tokenizer: tokenizer_lib.Tokenizer,
+    options: base.Options,
+  ) -> None:
+    del options
+    tokens = tokens_lib.of(documents, tokenizer, encode_parts)
     super().__init__(tokens, tokens.sizes + 1)
-    self._begin = np.array([~boundary])
+    self._begin = np.array([~tokenizer.boundary])
 
   def frame(self, n: int, parts: list[np.ndarray]) -> np.ndarray:
     """Returns the ids of an example, given those of its document's parts."""
@@ -57,17 +64,6 @@ def _parts(text):
     parts += [text[end : answer.start(1)], answer[1]]
     end = answer.end()
   return [*parts, text[end:]]
-
-
-def make(
-  documents: documents_lib.Documents,
-  tokenizer: tokenizer_lib.Tokenizer,
-  options: base.Options,
-) -> Questions:
-  """Returns the examples of documents."""
-  del options
-  tokens = tokens_lib.of(documents, tokenizer, encode_parts)
-  return Questions(tokens, tokenizer.boundary)
 
 
 def check(

@@ -32,11 +32,25 @@ LARGEST = 2**15  # vocabulary, so that a pair is an int32
 
 
 class Tagged(base.Framed):
-  """The examples of documents."""
+  """The examples of documents.
+
+  Raises:
+    InputError: a pair of ids isn't an int32.
+  """
 
   def __init__(
-    self, tokens: tokens_lib.Tokens, tokenizer: tokenizer_lib.Tokenizer
+    self,
+    documents: documents_lib.Documents,
+    tokenizer: tokenizer_lib.Tokenizer,
+    options: base.Options,
   ) -> None:
+    del options
+    if tokenizer.size > LARGEST:
+      raise errors.InputError(
+        f"task.name='tagging': the texts have {tokenizer.size} characters, "
+        f'more than the {LARGEST} that it can tell apart'
+      )
+    tokens = tokens_lib.of(documents, tokenizer, encode_parts)
     super().__init__(tokens, tokens.sizes // 3 + 1)
     self._tokenizer = tokenizer
 
@@ -77,26 +91,6 @@ def unpack(
   size = np.int32(tokenizer.size)
   labels_BxL, inputs_BxL = np.divmod(batch.targets_BxL, size)
   return batch._replace(tokens_BxL=inputs_BxL, targets_BxL=labels_BxL)
-
-
-def make(
-  documents: documents_lib.Documents,
-  tokenizer: tokenizer_lib.Tokenizer,
-  options: base.Options,
-) -> Tagged:
-  """Returns the examples of documents.
-
-  Raises:
-    InputError: a pair of ids isn't an int32.
-  """
-  del options
-  if tokenizer.size > LARGEST:
-    raise errors.InputError(
-      f"task.name='tagging': the texts have {tokenizer.size} characters, more "
-      f'than the {LARGEST} that it can tell apart'
-    )
-  tokens = tokens_lib.of(documents, tokenizer, encode_parts)
-  return Tagged(tokens, tokenizer)
 
 
 def check(

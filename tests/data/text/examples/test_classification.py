@@ -8,7 +8,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data import pipeline
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.text import tokenizer
 from rnn_jax.data.text.examples import base as examples_lib
 from rnn_jax.data.text.examples import classification
@@ -32,7 +32,7 @@ def make(length=32, **task):
     length,
     None,
   )
-  return classification.make(documents(), BYTES, options)
+  return classification.Labelled(documents(), BYTES, options)
 
 
 def test_a_head_predicts_the_class_only_at_the_last_step():
@@ -92,7 +92,7 @@ def test_a_stage_without_room_is_refused_before_the_first(tmp_path, options):
   task = config_lib.section('task', name='classification', answer='word')
   config = dataclasses.replace(config, task=task)
   with pytest.raises(errors.InputError, match='rows of 5 tokens'):
-    pipeline.Corpus.open(config, tmp_path)
+    corpus_lib.Corpus.open(config, tmp_path)
 
 
 def test_documents_without_classes_or_with_one_are_refused():
@@ -123,4 +123,4 @@ def test_a_test_split_without_labels_is_refused_when_it_is_used(maker, caplog):
     config_lib.section('task', name='classification'), config.data, 32, None
   )
   with pytest.raises(errors.InputError, match='^0: .*or use another split'):
-    maker.make(unlabelled, BYTES, options)
+    maker.Labelled(unlabelled, BYTES, options)

@@ -22,7 +22,7 @@ def make(text='hi\nhello\nbye', length=64, turns='all'):
     length,
     None,
   )
-  made = dialogue.make(corpora.in_memory(text), BYTES, options)
+  made = dialogue.Dialogues(corpora.in_memory(text), BYTES, options)
   ids = made.read(0)
   assert made.lengths.tolist() == [len(ids)]
   return ids

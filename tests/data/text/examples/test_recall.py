@@ -14,7 +14,7 @@ BYTES = tokenizer.Bytes()
 
 def predicted(text, kind=BYTES):
   """Returns the text with '_' for what is only read."""
-  examples = recall.make(corpora.in_memory(text), kind, None)
+  examples = recall.Questions(corpora.in_memory(text), kind, None)
   made = examples.read(0)
   assert examples.lengths.tolist() == [len(made)]
   batch = rows.blank(1, 40)

@@ -15,7 +15,7 @@ KIND = tokenizer.Characters('.=XYZabc')
 
 def batch_of(*texts):
   """A batch with a row for each text."""
-  maker = tagging.make(corpora.in_memory(*texts), KIND, None)
+  maker = tagging.Tagged(corpora.in_memory(*texts), KIND, None)
   lengths = [len(maker.read(n)) for n in range(len(texts))]
   assert maker.lengths.tolist() == lengths
   batch = rows.blank(len(texts), 6)
@@ -58,7 +58,7 @@ def test_documents_longer_than_their_rows_are_refused():
 def test_a_vocabulary_whose_pairs_are_no_int32_is_refused(monkeypatch):
   monkeypatch.setattr(tagging, 'LARGEST', 5)
   with pytest.raises(errors.InputError, match='texts have 10 characters, more'):
-    tagging.make(corpora.in_memory('a=b'), KIND, None)
+    tagging.Tagged(corpora.in_memory('a=b'), KIND, None)
 
 
 def tagging_config(**sections):

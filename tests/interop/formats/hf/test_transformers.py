@@ -303,7 +303,7 @@ def test_turns_are_those_of_apply_chat_template(template, tmp_path):
     task = config_lib.section('task', name='dialogue')
     options = base.Options(task, bundle.config.data, 500, None)
     document = corpora.in_memory(turns.dump(said))
-    ids = dialogue.make(document, bundle.tokenizer, options).read(0)
+    ids = dialogue.Dialogues(document, bundle.tokenizer, options).read(0)
     count = len(ids)
     assert np.maximum(ids, ~ids).tolist() == want['input_ids'][:count]
     assert (ids >= 0).tolist() == [x == 1 for x in want['assistant_masks']][
