@@ -9,7 +9,15 @@ Preset 'simple', as published, for H = 1:
 'modified' has v = tanh(Wv x + bv), and dropout on y. 'improved' has heads; a
 short causal convolution and a SiLU on q, k and v; an RMS norm per head on y,
 times a SiLU gate of x, before Wo; and only one bias, of the gates, whose
-initial value differs by head, so that heads forget at different speeds. All
+initial value differs by head, so that heads forget at different speeds.
+'coupled' is 'improved' with one set of keys, queries and gates for all heads of
+a group, which the recurrence sees as one head with wider values, and
+
+    S_t = diag(g_t) S_{t-1} + ((1 - g_t) k_t) v_t^T
+    y_t = S_t^T q_t + d_h v_t
+
+where d_h is one number a head, 1 at the start; the convolution has a bias, and
+taps drawn evenly rather than near the identity. Each of these is an option. All
 projections of x are one matmul (`fused`), head by head, or one each. Optional
 attention over past y, with all heads concatenated: o = Wo [y; c],
 
@@ -17,7 +25,8 @@ attention over past y, with all heads concatenated: o = Wo [y; c],
 
 with y_t as its query ('dot') or Wa y_t ('general').
 
-Shapes: x BxLxD, q, k, g BxLxHxK, v, y BxLxHxP, the state BxHxKxP.
+Shapes: x BxLxD, q, k, g BxLxHxK, v, y BxLxHxP, the state BxHxKxP; in 'coupled',
+H counts groups, and P holds the values of all heads of a group.
 Source of the attention: Luong et al., "Effective Approaches to Attention-based
 Neural Machine Translation", 2015.
 """
@@ -25,6 +34,7 @@ Neural Machine Translation", 2015.
 import dataclasses
 from typing import ClassVar
 from typing import NamedTuple
+from typing import Self
 
 import flax.linen as nn
 import jax
@@ -41,13 +51,15 @@ from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.ops.gla import native as gla_native
 from rnn_jax.ops.gla import projected as gla_projected
 
-PRESETS = ('simple', 'modified', 'improved')
+PRESETS = ('simple', 'modified', 'improved', 'coupled')
+NORMED = PRESETS[2:]  # with a convolution, a norm and an output gate
 DECAYS = ('key', 'head')
 ATTENTIONS = ('none', 'dot', 'general')
 ACTIVATIONS: dict[str, tuple[str, str, str]] = {  # of q, k and v
   'simple': ('identity', 'sigmoid', 'identity'),
   'modified': ('identity', 'sigmoid', 'tanh'),
   'improved': ('silu', 'silu', 'silu'),
+  'coupled': ('silu', 'silu', 'silu'),
 }
 FUNCTIONS = {  # by their names in ops/gla/projected.py
   'identity': lambda x: x,
@@ -61,7 +73,9 @@ LOGICAL_AXES = {
   'projections_*/kernel': 'DxH',
   'projections_*/bias': 'H',
   'taps': '_xH',
+  'taps_bias': 'H',
   'gate_bias': 'H',
+  'skip': 'H',
   'attention_weights/kernel': '_x_',
   'output/kernel': 'HxD',
   'output/bias': 'D+H',
@@ -72,7 +86,7 @@ LOGICAL_AXES = {
 class Config(base.Config):
   """Options of the cell, section `cell` of a config."""
 
-  # Or 'simple', 'modified'.
+  # Or 'simple', 'modified', 'coupled'.
   preset: str = config_lib.option('improved', choices=PRESETS)
   heads: int = config_lib.option(4, minimum=1)
   key_width: int = config_lib.option(16, minimum=1)
@@ -82,8 +96,14 @@ class Config(base.Config):
   decay: str = config_lib.option('key', choices=DECAYS)
   gate_bias: float = 3.0  # preset 'improved': sigmoid(3) = .95 decay per step
   gate_spread: float = 2.0  # first head starts at gate_bias - 2, last at + 2
-  # Preset 'improved': number of taps; 0: none.
+  # Presets 'improved', 'coupled': number of taps; 0: none.
   convolution: int = config_lib.option(4, minimum=0)
+  # The others: only of preset 'coupled'. Of heads, which share keys.
+  groups: int = config_lib.option(1, minimum=1)
+  input_gate: bool = True  # keys are scaled by 1 - g
+  skip: bool = True  # d_h v is added to y
+  taps_bias: bool = True
+  even_taps: bool = True  # drawn evenly, not near the identity
   dropout: float = config_lib.option(0.0, below=1)  # on y
   # Luong attention over past y: 'dot', 'general'.
   attention: str = config_lib.option('none', choices=ATTENTIONS)
@@ -99,21 +119,48 @@ class Config(base.Config):
       InputError: names the key, the value and the remedy.
     """
     matrix.check_recurrence(config)
+    if self.preset != 'coupled':
+      for key in COUPLED:
+        if getattr(self, key) != getattr(Config, key):
+          self._refuse(key, "only cell.preset='coupled' has it: leave it out")
+    elif self.heads % self.groups:
+      self._refuse('groups', f'it must divide cell.heads={self.heads}')
+    elif (shards := config.mesh.tensor) > 0 and self.groups % shards:
+      self._refuse('groups', f'mesh.tensor={shards} must divide it')
+
+  def of_shard(self, shards: int) -> Self:
+    own = super().of_shard(shards)
+    if self.preset != 'coupled':
+      return own
+    return dataclasses.replace(own, groups=self.groups // shards)
+
+  @property
+  def memories(self) -> int:
+    """H of the recurrence: heads with keys of their own."""
+    return self.groups if self.preset == 'coupled' else self.heads
+
+  @property
+  def columns(self) -> int:
+    """P of the recurrence: the values of all heads of a memory."""
+    return self.heads // self.memories * self.value_width
 
   @property
   def widths(self) -> dict[str, int]:
     """The channels of each part of the projection."""
-    keys, values = self.heads * self.key_width, self.heads * self.value_width
-    gates = keys if self.decay == 'key' else self.heads
-    parts = {'query': keys, 'key': keys, 'gate': gates, 'value': values}
-    if self.preset == 'improved':
-      parts['output_gate'] = values
-    return parts
+    return {name: n * self.memories for name, n in self.head_widths.items()}
 
   @property
   def head_widths(self) -> dict[str, int]:
-    """The channels of one head, in the order of the fused projection."""
-    return {name: n // self.heads for name, n in self.widths.items()}
+    """The channels of one memory, in the order of the fused projection."""
+    keys = self.key_width
+    gates = keys if self.decay == 'key' else 1
+    parts = {'query': keys, 'key': keys, 'gate': gates, 'value': self.columns}
+    if self.preset in NORMED:
+      parts['output_gate'] = self.columns
+    return parts
+
+
+COUPLED = 'groups', 'input_gate', 'skip', 'taps_bias', 'even_taps'
 
 
 class State(NamedTuple):
@@ -144,11 +191,19 @@ class Cell(base.Cell):
       self.projections = {
         name: self._dense(width) for name, width in config.widths.items()
       }
-    if self._improved and config.convolution:
+    if self._normed and config.convolution:
+      even = self._coupled and config.even_taps
       self.taps = self.param(
-        'taps', _identity_kernel, (config.convolution, self._channels)
+        'taps',
+        matrix.init_taps if even else _identity_kernel,
+        (config.convolution, self._channels),
       )
-    if self._improved:
+      if self._coupled and config.taps_bias:
+        zeros = nn.initializers.zeros
+        self.taps_bias = self.param('taps_bias', zeros, (self._channels,))
+    if self._coupled and config.skip:
+      self.skip = self.param('skip', nn.initializers.ones, (config.heads,))
+    if self._normed:
       self.norm = nn.RMSNorm(dtype=jnp.float32, use_scale=False)
       self.gate_bias = self.param('gate_bias', self._spread_biases)
     if config.attention == 'general':
@@ -157,8 +212,12 @@ class Cell(base.Cell):
     self.drop = nn.Dropout(config.dropout)
 
   @property
-  def _improved(self):
-    return self.config.preset == 'improved'
+  def _normed(self):
+    return self.config.preset in NORMED
+
+  @property
+  def _coupled(self):
+    return self.config.preset == 'coupled'
 
   @property
   def _outputs(self):
@@ -174,21 +233,21 @@ class Cell(base.Cell):
     config = self.config
     ends = config.gate_bias - config.gate_spread
     ends = (ends, config.gate_bias + config.gate_spread)
-    biases_H = jnp.linspace(*ends, config.heads)
-    return jnp.repeat(biases_H, config.widths['gate'] // config.heads)
+    biases_H = jnp.linspace(*ends, config.memories)
+    return jnp.repeat(biases_H, config.head_widths['gate'])
 
   def _dense(self, width, biased=True):
     return self.dense(
       width,
-      use_bias=biased and not self._improved,
+      use_bias=biased and not self._normed,
       kernel_init=nn.initializers.xavier_uniform(),
     )
 
   def init_state(self, B: int) -> State:
     config = self.config
-    shape = (B, config.heads, config.key_width, config.value_width)
+    shape = (B, config.memories, config.key_width, config.columns)
     inputs = outputs = None
-    if self._improved and config.convolution:
+    if self._normed and config.convolution:
       inputs = jnp.zeros((B, config.convolution - 1, self._channels))
     if config.attention != 'none':
       widths = 1, self._outputs, self._outputs
@@ -202,7 +261,7 @@ class Cell(base.Cell):
     return State._make(['BxH', inputs, outputs])
 
   def project(self, x_BxLxD: jax.Array) -> jax.Array:
-    """Returns the raw channels of each head, BxLxHxC.
+    """Returns the raw channels of each memory, BxLxHxC.
 
     C is the sum of `config.head_widths`.
     """
@@ -215,7 +274,7 @@ class Cell(base.Cell):
     return jnp.concatenate(parts, -1)
 
   def _by_heads(self, x):
-    return x.reshape(*x.shape[:2], self.config.heads, -1)
+    return x.reshape(*x.shape[:2], self.config.memories, -1)
 
   def step(self, state: State, u_BxHxC: jax.Array) -> tuple[State, jax.Array]:
     # A library call takes longer than a step's few operations.
@@ -226,7 +285,7 @@ class Cell(base.Cell):
     _, read = self.read(state.inputs, u_BxHxC[:, None])
     loga = read.loga_BxLxHxK[:, 0]
     values = {'keep': jnp.exp(loga)}
-    if not self._improved:
+    if not self._normed:
       values['write'] = read.k_BxLxHxK[:, 0]
     return base.Gates(values, loga)
 
@@ -252,16 +311,32 @@ class Cell(base.Cell):
         operands=self.policy.of_recurrence(impl),
       )
       gate = self._parts(u_BxLxHxC).get('output_gate')
-    if self._improved:
+      if (skip := self._skip()) is not None:
+        y = y + skip[None, None] * read.v_BxLxHxP
+    if self._normed:
+      y = y.reshape(*y.shape[:2], self.config.heads, -1)
       y = self.norm(y).astype(self.policy.activations)
     y = y.reshape(*y.shape[:2], -1)
-    if self._improved:
+    if self._normed:
       y = y * nn.silu(gate.reshape(y.shape))
     outputs = state.outputs
     if outputs is not None:
       outputs, context = self._attend(outputs, y, starts_BxL)
       y = jnp.concatenate([y, context], -1)
     return State(memory, inputs, outputs), y
+
+  def _skip(self):
+    """Returns the weights of v in y, HxP, or None."""
+    config = self.config
+    if not (self._coupled and config.skip):
+      return None
+    weights = jnp.repeat(self.skip, config.value_width)
+    return weights.reshape(config.memories, -1)
+
+  def _taps_bias(self):
+    config = self.config
+    has_one = self._coupled and config.convolution and config.taps_bias
+    return self.taps_bias if has_one else None
 
   def _attend(self, outputs, y_BxLxE, starts_BxL):
     """Runs attention over the y of all heads, with unscaled scores."""
@@ -290,22 +365,22 @@ class Cell(base.Cell):
       newest = _joined(parts['query'], parts['key'], parts['value'])
       inputs = causal_convolution.next_state(inputs, newest, starts_BxL)
       taps, inputs = self.taps, inputs.astype(jnp.float32)
-    if self._improved:
-      bias = self.gate_bias.reshape(config.heads, -1)
+    if self._normed:
+      bias = self.gate_bias.reshape(config.memories, -1)
     widths = config.head_widths
     layout = gla_projected.Layout(
       widths['query'],
       widths['value'],
       widths['gate'],
       *ACTIVATIONS[config.preset],
+      coupled=self._coupled and config.input_gate,
     )
     memory, y, gate = gla_projected.recurrence(
       layout,
       state.memory_BxHxKxP,
       u_BxLxHxC,
+      gla_projected.Weights(taps, self._taps_bias(), bias, self._skip()),
       inputs=state.inputs,
-      taps=taps,
-      bias=bias,
       starts_BxL=starts_BxL,
       segment=matrix.chunk_length(self.plan) or gla_native.SEGMENT,
     )
@@ -326,7 +401,7 @@ class Cell(base.Cell):
     """
     parts = self._parts(u_BxLxHxC)
     raw = parts['gate'].astype(jnp.float32)
-    if self._improved:
+    if self._normed:
       raw = raw + self.gate_bias.reshape(1, 1, *raw.shape[2:])
     channels = [parts[name] for name in ('query', 'key', 'value')]
     if inputs is not None:
@@ -335,6 +410,8 @@ class Cell(base.Cell):
         inputs, joined, self.taps.astype(joined.dtype), starts_BxL
       )
       inputs = inputs.astype(jnp.float32)
+      if (bias := self._taps_bias()) is not None:
+        joined = joined + bias.astype(joined.dtype)[None, None]
       widths = self.config.head_widths
       widths = {name: widths[name] for name in ('query', 'key', 'value')}
       channels = [*matrix.split(self._by_heads(joined), widths).values()]
@@ -342,6 +419,8 @@ class Cell(base.Cell):
       FUNCTIONS[name](x)
       for name, x in zip(ACTIVATIONS[self.config.preset], channels, strict=True)
     )
+    if self._coupled and self.config.input_gate:
+      k = (k * jax.nn.sigmoid(-raw)).astype(k.dtype)
     return inputs, Channels(q, k, v, jax.nn.log_sigmoid(raw))
 
   def _parts(self, u_BxLxHxC):
@@ -356,7 +435,7 @@ def separate_projections(params: base.PyTree, config: Config) -> base.PyTree:
   params = dict(params)
   fused = params.pop('projection')
   for leaf, x in fused.items():
-    by_heads = x.reshape(*x.shape[:-1], config.heads, -1)
+    by_heads = x.reshape(*x.shape[:-1], config.memories, -1)
     for name, part in matrix.split(by_heads, config.head_widths).items():
       own = params.setdefault(f'projections_{name}', {})
       own[leaf] = part.reshape(*x.shape[:-1], -1)
@@ -370,7 +449,8 @@ def fuse_projections(params: base.PyTree, config: Config) -> base.PyTree:
   params['projection'] = {}
   for leaf, like in parts[0].items():
     by_heads = [
-      part[leaf].reshape(*like.shape[:-1], config.heads, -1) for part in parts
+      part[leaf].reshape(*like.shape[:-1], config.memories, -1)
+      for part in parts
     ]
     joined = jnp.concatenate(by_heads, -1)
     params['projection'][leaf] = joined.reshape(*like.shape[:-1], -1)

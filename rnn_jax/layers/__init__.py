@@ -36,14 +36,15 @@ class SimpleRNN(Layer):
 
   Attributes:
     features: F, the width of y.
-    preset: 'improved', or as published: 'simple', 'modified'.
+    preset: 'improved', 'coupled', or as published: 'simple', 'modified'.
     heads: H.
     key_width: K of a head.
     value_width: P of a head; 0: F / H, rounded up.
     decay: a gate for each 'key' row of the state, or for each 'head'.
-    gate_bias: of the forget gates in 'improved', initially.
+    gate_bias: of the forget gates in 'improved' and 'coupled', initially.
     gate_spread: the first head's is so much lower, the last head's higher.
-    convolution: taps of the convolution in 'improved'; 0: none.
+    convolution: taps of the convolution in these; 0: none.
+    groups: of heads that share keys, queries and gates in 'coupled'.
     attention: over past outputs: 'none', 'dot' or 'general'.
     attention_window: past outputs that it sees.
   """
@@ -58,6 +59,7 @@ class SimpleRNN(Layer):
   gate_bias: float = 3.0
   gate_spread: float = 2.0
   convolution: int = 4
+  groups: int = 1
   attention: str = 'none'
   attention_window: int = 512
 

@@ -53,6 +53,8 @@ struct Arrays {
 
   void read_keys(const Unit&, int64_t, int64_t, float*) const {}
 
+  void add_to_output(const Unit&, const float*, float*) const {}
+
   void add_columns(const Unit& unit, int64_t begin, int64_t end,
                    const float* dv, int64_t M, float*) const {
     for (int64_t t = begin; t < end; ++t, dv += M) {

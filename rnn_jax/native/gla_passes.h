@@ -5,6 +5,7 @@
 //   floats(T, M) floats of memory that it needs for T steps and M columns
 //   read(...)    the steps [begin, end) of a unit, as floats
 //   read_for_gradients(...)  the same, if gradients of them will follow
+//   add_to_output(...)  adds to a step's y what doesn't come from the state
 //   add_columns(...)  receives the gradients of v of a unit's steps
 //   add_keys(...)     receives those of q, k and a, of all columns
 //
@@ -70,6 +71,7 @@ void forward_unit(const Unit& unit, const Source& source, const float* before,
                           steps.k + i * steps.qk_apart,
                           steps.a + i * steps.a_apart,
                           steps.v + i * steps.v_apart, S, out);
+      source.add_to_output(unit, steps.v + i * steps.v_apart, out);
       write(out, unit.columns, y + unit.at(t, shape.P) + unit.first);
     }
   }

@@ -5,12 +5,13 @@
 //
 // Shapes, row-major: the projection BxLx(HC) with a head's channels q (K), k
 // (K), gate (G: K or 1), v (P) and a rest (R) that this doesn't read; the
-// inputs before the first step Bx(W-1)x(HE) and the taps Wx(HE) with a head's
-// channels q, k, v (E = 2K + P); y BxLx(HP), biases of the gate HxG; starts
-// BxL.
+// inputs before the first step Bx(W-1)x(HE), the taps Wx(HE) and their bias HE
+// with a head's channels q, k, v (E = 2K + P); y and the skip's weights HP;
+// biases of the gate HxG; starts BxL.
 //
-//   x_t = sum_{d<W} taps_d * projection_{t-d}       steps of this document
+//   x_t = taps_bias + sum_{d<W} taps_d * projection_{t-d}     of this document
 //   q, k, v = activations of x_t      a = sigmoid(gate + bias), 0 at a start
+//   coupled: k is scaled by 1 - sigmoid(gate + bias)      y_t += skip * v_t
 
 #include <array>
 #include <cstring>
@@ -60,20 +61,23 @@ struct Projected {
   int64_t C, R, W;  // W: 1 if there is no convolution
   std::array<Activation, 3> activations;  // of q, k, v
   const T* projection;
-  const float *inputs, *taps, *bias;  // taps, bias: may be null
+  bool coupled;
+  const float* inputs;
+  const float *taps, *taps_bias, *bias, *skip;  // may be null
   const uint8_t* starts;              // may be null
-  // Gradients: of the rest, and where to write them.
-  const T* d_rest;
+  // Gradients: of the outputs, and where to write them.
+  const T *d_y, *d_rest;
   T* d_projection;
-  float *d_inputs, *d_taps, *d_bias;  // d_taps, d_bias: a row's own
+  float* d_inputs;
+  float *d_taps, *d_taps_bias, *d_bias, *d_skip;  // a row's own
   float* later;  // BxHx(W-1)xE: gradients of x of the steps after a segment
 
   // A thread's buffers for a segment, rows of steps. Those of raw inputs begin
   // W - 1 steps earlier; those of derivatives, which become gradients of x, end
   // W - 1 steps later. The keys' offsets don't depend on M.
   struct Memory {
-    float *raw_keys, *keys, *a, *d_keys, *d_a, *raw_columns, *columns,
-        *d_columns;
+    float *raw_keys, *keys, *a, *d_keys, *d_a, *unscaled, *scale,
+        *raw_columns, *columns, *d_columns;
 
     Memory(const Projected& p, int64_t M, float* at) {
       int64_t K = p.shape.K, steps = p.most_steps(), more = steps + p.W - 1;
@@ -82,7 +86,9 @@ struct Projected {
       a = keys + steps * 2 * K;
       d_keys = a + steps * K;
       d_a = d_keys + more * 2 * K;
-      raw_columns = d_a + steps * K;
+      unscaled = d_a + steps * K;  // k before its scale, if coupled
+      scale = unscaled + steps * K;
+      raw_columns = scale + steps * K;
       columns = raw_columns + more * M;
       d_columns = columns + steps * M;
     }
@@ -92,7 +98,7 @@ struct Projected {
 
   int64_t floats(int64_t, int64_t M) const {
     int64_t K = shape.K, steps = most_steps(), more = steps + W - 1;
-    return more * (4 * K + 2 * M) + steps * (4 * K + M);
+    return more * (4 * K + 2 * M) + steps * (6 * K + M);
   }
 
   int64_t E() const { return 2 * shape.K + shape.P; }
@@ -134,9 +140,16 @@ struct Projected {
     read_keys(unit, begin, end, memory, true);
   }
 
-  void add_columns(const Unit& unit, int64_t begin, int64_t end,
-                   const float* dv, int64_t M, float* at) const {
+  void add_to_output(const Unit& unit, const float* v, float* y) const {
+    if (!skip) return;
+    const float* own = skip + unit.head * shape.P + unit.first;
+    for (int64_t j = 0; j < unit.columns; ++j) y[j] += own[j] * v[j];
+  }
+
+  void add_columns(const Unit& unit, int64_t begin, int64_t end, float* dv,
+                   int64_t M, float* at) const {
     Memory memory(*this, M, at);
+    if (skip) add_skip(unit, begin, end, M, memory.columns, dv);
     for (int64_t i = 0; i < (end - begin) * M; i += kWidth) {
       float* d = memory.d_columns + i;
       store(d, load(d) * load(dv + i));
@@ -157,8 +170,16 @@ struct Projected {
       float *d_keys = memory.d_keys + i * 2 * K, *d_a = memory.d_a + i * K;
       for (int64_t j = 0; j < K; ++j) d_keys[j] *= d.q(i)[j];
       for (int64_t j = 0; j < K; ++j) d_keys[K + j] *= d.k(i)[j];
+      for (int64_t j = 0; j < K; ++j) d_a[j] *= d.a(i)[j];
+      if (coupled) {
+        // d_a is of the gate, whose slope a start doesn't change here.
+        const float *k = memory.unscaled + i * K, *z = memory.scale + i * K;
+        for (int64_t j = 0; j < K; ++j) {
+          d_a[j] -= d.k(i)[j] * k[j] * z[j] * (1 - z[j]);
+        }
+      }
       float total = 0;
-      for (int64_t j = 0; j < K; ++j) total += d_a[j] *= d.a(i)[j];
+      for (int64_t j = 0; j < K; ++j) total += d_a[j];
       if (shape.by_head) d_a[0] = total;
       T* to = d_projection + in_projection(unit, t);
       write(d_a, G(), to + 2 * K);
@@ -204,11 +225,20 @@ struct Projected {
     for (int64_t t = begin; t < end; ++t) {
       int64_t i = t - begin, back = reach(unit, t);
       prefetch(unit, t + kAhead);
+      read_decays(unit, t, memory.a + i * K, memory.scale + i * K,
+                  slopes ? memory.d_a + i * K : nullptr);
       for (int64_t half = 0; half < 2; ++half) {
         auto read = [&](int64_t j, int64_t n) __attribute__((always_inline)) {
           int64_t to = i * 2 * K + j;
           Vector slope, x = convolved(range, raw, i, back, j, n);
           Vector y = activate(activations[half], x, &slope);
+          if (coupled && half == 1) {
+            int64_t of_scale = i * K + j - K;
+            Vector z = load(memory.scale + of_scale, n);
+            store(memory.unscaled + of_scale, y, n);
+            y *= z;
+            slope *= z;
+          }
           store(memory.keys + to, y, n);
           if (slopes) store(memory.d_keys + to, slope, n);
         };
@@ -216,8 +246,6 @@ struct Projected {
         for (; j + kWidth <= end_j; j += kWidth) read(j, kWidth);
         if (j < end_j) read(j, end_j - j);
       }
-      read_decays(unit, t, memory.a + i * K,
-                  slopes ? memory.d_a + i * K : nullptr);
     }
   }
 
@@ -230,7 +258,9 @@ struct Projected {
     }
   }
 
-  void read_decays(const Unit& unit, int64_t t, float* a, float* d_a) const {
+  // `scale`, of k, is written if coupled; d_a, the slope, if it isn't null.
+  void read_decays(const Unit& unit, int64_t t, float* a, float* scale,
+                   float* d_a) const {
     int64_t K = shape.K;
     const T* gate = projection + in_projection(unit, t) + 2 * K;
     copy_padded(gate, G(), G(), a);
@@ -240,6 +270,8 @@ struct Projected {
     for (int64_t j = 0; j < K; j += kWidth) {
       Vector x = load(a + j, K - j), slope;
       if (own) x += shape.by_head ? broadcast(*own) : load(own + j, K - j);
+      // 1 - y would have no digits near y = 1.
+      if (coupled) store(scale + j, sigmoid(-x), K - j);
       Vector y = activate(kSigmoid, x, &slope);
       if (begins) y = slope = Vector{};
       store(a + j, y, K - j);
@@ -286,6 +318,7 @@ struct Projected {
     const float* newest = raw.first + i * raw.apart + j;
     if (!taps) return load(newest, n);
     Vector x{};
+    if (taps_bias) x = load(taps_bias + range.in_taps + j, n);
     for (int64_t d = 0; d <= back; ++d) {
       x += load(tap(range, d) + j, n) * load(newest - d * raw.apart, n);
     }
@@ -324,6 +357,12 @@ struct Projected {
         store(to + j, x, n);
       });
     }
+    if (d_taps_bias) {
+      float* to = d_taps_bias + unit.row * shape.H * E() + range.in_taps;
+      for (int64_t i = 0; i < steps; ++i) {
+        for (int64_t j = 0; j < range.n; ++j) to[j] += d[i * M + j];
+      }
+    }
     for (int64_t back = 0; back < W; ++back) {
       int64_t row = unit.row * W + back;
       float* to = d_taps + row * shape.H * E() + range.in_taps;
@@ -335,6 +374,22 @@ struct Projected {
                  load(raw + (i + W - 1 - back) * M + j, range.n - j);
         }
         store(to + j, sum, range.n - j);
+      }
+    }
+  }
+
+  // Adds the skip's gradients: to those of v, and to its weights'.
+  void add_skip(const Unit& unit, int64_t begin, int64_t end, int64_t M,
+                const float* v, float* dv) const {
+    const float* weights = skip + unit.head * shape.P + unit.first;
+    float* d_weights =
+        d_skip + unit.sequence() * shape.P + unit.first;
+    for (int64_t t = begin; t < end; ++t, v += M, dv += M) {
+      const T* dy = d_y + unit.at(t, shape.P) + unit.first;
+      for (int64_t j = 0; j < unit.columns; ++j) {
+        float d = to_float(dy[j]);
+        dv[j] += weights[j] * d;
+        d_weights[j] += v[j] * d;
       }
     }
   }
@@ -372,48 +427,59 @@ const float* or_null(const Float32& x) {
   return x.element_count() ? x.typed_data() : nullptr;
 }
 
+// What is learned, any of it empty.
+struct Weights {
+  const Float32 &taps, &taps_bias, &bias, &skip;
+};
+
 // The widths K, P and G of a head, the number of heads, the activations of q, k
-// and v, and the steps between stored states.
+// and v, whether k is scaled, and the steps between stored states.
 struct Attributes {
-  int64_t keys, values, gates, heads, query, key, value, segment;
+  int64_t keys, values, gates, heads, query, key, value, coupled, segment;
 };
 
 template <typename T>
 Projected<T> source_of(const Attributes& given, const Float32& inputs,
-                       const ffi::AnyBuffer& projection, const Float32& taps,
-                       const Float32& bias, const Bytes& starts) {
+                       const ffi::AnyBuffer& projection,
+                       const Weights& weights, const Bytes& starts) {
   auto dims = projection.dimensions();
   Projected<T> source{};
   source.shape = {dims[0], dims[1], given.heads, given.keys, given.values,
                   given.gates < given.keys, false, given.segment};
   source.C = dims[2] / given.heads;
   source.R = source.C - 2 * given.keys - given.gates - given.values;
-  source.taps = or_null(taps);
-  source.W = source.taps ? taps.dimensions()[0] : 1;
+  source.taps = or_null(weights.taps);
+  source.taps_bias = or_null(weights.taps_bias);
+  source.bias = or_null(weights.bias);
+  source.skip = or_null(weights.skip);
+  source.W = source.taps ? weights.taps.dimensions()[0] : 1;
   source.activations = {static_cast<Activation>(given.query),
                         static_cast<Activation>(given.key),
                         static_cast<Activation>(given.value)};
+  source.coupled = given.coupled;
   source.projection = static_cast<const T*>(projection.untyped_data());
   source.inputs = inputs.typed_data();
-  source.bias = or_null(bias);
   source.starts = starts.element_count() ? starts.typed_data() : nullptr;
   return source;
 }
 
 ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
-                   ffi::AnyBuffer projection, Float32 taps, Float32 bias,
-                   Bytes starts, Float32Result last, AnyResult y,
-                   Float32Result kept, AnyResult same, int64_t keys,
-                   int64_t values, int64_t gates, int64_t heads, int64_t query,
-                   int64_t key, int64_t value, int64_t segment) {
+                   ffi::AnyBuffer projection, Float32 taps, Float32 taps_bias,
+                   Float32 bias, Float32 skip, Bytes starts,
+                   Float32Result last, AnyResult y, Float32Result kept,
+                   AnyResult same, int64_t keys, int64_t values, int64_t gates,
+                   int64_t heads, int64_t query, int64_t key, int64_t value,
+                   int64_t coupled, int64_t segment) {
   if (same->untyped_data() != projection.untyped_data()) {  // not in place
     std::memcpy(same->untyped_data(), projection.untyped_data(),
                 projection.size_bytes());
   }
-  Attributes given{keys, values, gates, heads, query, key, value, segment};
+  Attributes given{keys, values, gates,   heads,  query,
+                   key,  value,  coupled, segment};
+  Weights weights{taps, taps_bias, bias, skip};
   return with_format(projection.element_type(), [&](auto format) {
     using T = decltype(format);
-    auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
+    auto source = source_of<T>(given, inputs, projection, weights, starts);
     run_forward<false>(pool_of(threads), source.shape, source,
                        state.typed_data(), last->typed_data(),
                        static_cast<T*>(y->untyped_data()),
@@ -422,35 +488,40 @@ ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
 }
 
 ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
-                    ffi::AnyBuffer projection, Float32 taps, Float32 bias,
-                    Bytes starts, Float32 d_last, ffi::AnyBuffer d_y,
-                    ffi::AnyBuffer d_rest, Float32Result d_state,
-                    Float32Result d_inputs, AnyResult d_projection,
-                    Float32Result d_taps, Float32Result d_bias, int64_t keys,
-                    int64_t values, int64_t gates, int64_t heads,
-                    int64_t query, int64_t key, int64_t value,
-                    int64_t segment) {
-  Attributes given{keys, values, gates, heads, query, key, value, segment};
+                    ffi::AnyBuffer projection, Float32 taps, Float32 taps_bias,
+                    Float32 bias, Float32 skip, Bytes starts, Float32 d_last,
+                    ffi::AnyBuffer d_y, ffi::AnyBuffer d_rest,
+                    Float32Result d_state, Float32Result d_inputs,
+                    AnyResult d_projection, Float32Result d_taps,
+                    Float32Result d_taps_bias, Float32Result d_bias,
+                    Float32Result d_skip, int64_t keys, int64_t values,
+                    int64_t gates, int64_t heads, int64_t query, int64_t key,
+                    int64_t value, int64_t coupled, int64_t segment) {
+  Attributes given{keys, values, gates,   heads,  query,
+                   key,  value,  coupled, segment};
+  Weights weights{taps, taps_bias, bias, skip};
   return with_format(projection.element_type(), [&](auto format) {
     using T = decltype(format);
-    auto source = source_of<T>(given, inputs, projection, taps, bias, starts);
+    auto source = source_of<T>(given, inputs, projection, weights, starts);
+    source.d_y = static_cast<const T*>(d_y.untyped_data());
     source.d_rest = static_cast<const T*>(d_rest.untyped_data());
     source.d_projection = static_cast<T*>(d_projection->untyped_data());
     source.d_inputs = d_inputs->typed_data();
-    auto zeroed = [](Float32Result& x) {
+    auto zeroed = [](Float32Result& x) -> float* {
       std::fill_n(x->typed_data(), x->element_count(), 0.0f);
-      return x->typed_data();
+      return x->element_count() ? x->typed_data() : nullptr;
     };
     source.d_taps = zeroed(d_taps);
-    source.d_bias = bias.element_count() ? zeroed(d_bias) : nullptr;
+    source.d_taps_bias = zeroed(d_taps_bias);
+    source.d_bias = zeroed(d_bias);
+    source.d_skip = zeroed(d_skip);
     const GlaShape& shape = source.shape;
     std::vector<float> later(shape.B * shape.H * (source.W - 1) * source.E());
     source.later = later.data();
     std::copy_n(d_last.typed_data(), d_last.element_count(),
                 d_state->typed_data());
     run_backward<false>(pool_of(threads), shape, source, kept.typed_data(),
-                        static_cast<const T*>(d_y.untyped_data()),
-                        d_state->typed_data());
+                        source.d_y, d_state->typed_data());
   });
 }
 
@@ -465,6 +536,7 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
       .Attr<int64_t>("query")     \
       .Attr<int64_t>("key")       \
       .Attr<int64_t>("value")     \
+      .Attr<int64_t>("coupled")   \
       .Attr<int64_t>("segment")
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_forward, rnn_jax::forward,
@@ -473,6 +545,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_forward, rnn_jax::forward,
                                   .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::Bytes>()
@@ -490,6 +564,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_backward, rnn_jax::backward,
                                   .Arg<rnn_jax::ffi::AnyBuffer>()
                                   .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::Bytes>()
                                   .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::ffi::AnyBuffer>()
@@ -497,5 +573,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_backward, rnn_jax::backward,
                                   .Ret<rnn_jax::Float32>()
                                   .Ret<rnn_jax::Float32>()
                                   .Ret<rnn_jax::ffi::AnyBuffer>()
+                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::Float32>()
                                   .Ret<rnn_jax::Float32>()
                                   .Ret<rnn_jax::Float32>() RNN_JAX_ATTRIBUTES);

@@ -37,6 +37,7 @@ VARIANTS = {
       'attention': 'general',
       'attention_window': 4,
     },
+    {**SMALL, 'preset': 'coupled', 'convolution': 3},
   ),
   'attention': (
     {'heads': 2, 'head_width': 4, 'window': 3, 'biases': True},
@@ -89,6 +90,7 @@ VARIANTS = {
 }
 IMPLS = {
   'simple_rnn-0': ('chunked',),
+  'simple_rnn-2': ('chunked',),
   'attention-1': ('blocked',),  # 'auto' is 'exact' for rows this short
   'qrnn-0': ('chunked',),
   'bdh-0': ('chunked',),

@@ -101,6 +101,54 @@ def test_the_improved_preset_equals_its_equations(decay):
   assert_close(got, np.stack(want))
 
 
+def coupled(params, x, config):
+  """The module's docstring, one row of a batch, head by head."""
+  K, P, W = config.key_width, config.value_width, config.convolution
+  T, groups = len(x), config.groups
+  each = config.heads // groups
+  own = dense(params['projection'], x).reshape(T, groups, -1)
+  q, k, g, v, gate = np.split(own, np.cumsum([K, K, K, each * P]), -1)
+  mixed = np.concatenate([q, k, v], -1)
+  past = np.pad(mixed.reshape(T, -1), [(W - 1, 0), (0, 0)])
+  mixed = sum(params['taps'][d] * past[W - 1 - d :][:T] for d in range(W))
+  mixed = silu(mixed + params['taps_bias']).reshape(T, groups, -1)
+  q, k, v = np.split(mixed, [K, 2 * K], -1)
+  a = sigmoid(g + params['gate_bias'].reshape(groups, K))
+  out = np.zeros((T, config.heads, P))
+  for h in range(config.heads):
+    group, values = h // each, slice(h % each * P, (h % each + 1) * P)
+    S = np.zeros((K, P))
+    for t in range(T):
+      v_t = v[t, group, values]
+      write = (1 - a[t, group]) * k[t, group]
+      S = np.diag(a[t, group]) @ S + np.outer(write, v_t)
+      y = S.T @ q[t, group] + params['skip'][h] * v_t
+      y = y / np.sqrt((y**2).mean() + 1e-6)
+      out[t, h] = y * silu(gate[t, group, values])
+  return dense(params['output'], out.reshape(T, -1))
+
+
+@pytest.mark.parametrize('groups', (1, 2))
+def test_the_coupled_preset_equals_its_equations(groups):
+  cell, variables, state, x = build(
+    preset='coupled', heads=4, groups=groups, convolution=3
+  )
+  _, got = jax.jit(cell.apply)(variables, state, x)
+  params = float64(variables['params'])
+  want = [coupled(params, row, cell.config) for row in np.float64(x)]
+  assert_close(got, np.stack(want))
+
+
+def test_the_coupled_preset_without_its_changes_is_the_improved_one():
+  off = {'input_gate': False, 'skip': False, 'taps_bias': False}
+  options = {'preset': 'coupled', 'groups': 2, 'even_taps': False}
+  cell, variables, state, x = build(**options, **off)
+  plain, expected, _, _ = build()
+  jax.tree.map(np.testing.assert_array_equal, variables, expected)
+  y = [jax.jit(one.apply)(variables, state, x)[1] for one in (cell, plain)]
+  np.testing.assert_array_equal(*y)
+
+
 @pytest.mark.parametrize('decay', simple_rnn.DECAYS)
 def test_heads_start_with_gates_spread_from_fast_to_slow(decay):
   config = simple_rnn.Config(heads=3, key_width=2, decay=decay, gate_bias=2.0)
@@ -205,9 +253,11 @@ def test_dropout_is_on_y_and_only_with_its_key():
   assert np.array_equal(plain, again) and not np.allclose(plain, dropped)
 
 
-def checked(options, every=0, impl='auto'):
+def checked(options, every=0, impl='auto', tensor=1):
   config = types.SimpleNamespace(
-    remat=config_lib.Remat(every), recurrence=config_lib.Recurrence(impl)
+    remat=config_lib.Remat(every),
+    recurrence=config_lib.Recurrence(impl),
+    mesh=config_lib.Mesh(tensor=tensor),
   )
   simple_rnn.Config(**options).check(config)
 
@@ -220,3 +270,18 @@ def test_a_remat_length_that_does_not_fit_chunks_is_refused(impl):
   for every in (0, 1, 7, 16, 48, 'sqrt'):
     checked({}, every, impl)
   checked({}, 17, 'scan')
+
+
+@pytest.mark.parametrize(
+  ('options', 'tensor', 'message'),
+  (
+    ({'groups': 2}, 1, "cell.groups=2: only cell.preset='coupled'"),
+    ({'skip': False}, 1, "cell.skip=False: only cell.preset='coupled'"),
+    ({'preset': 'coupled', 'groups': 3}, 1, 'must divide cell.heads=4'),
+    ({'preset': 'coupled'}, 2, 'mesh.tensor=2 must divide it'),
+  ),
+)
+def test_options_of_the_coupled_preset_are_checked(options, tensor, message):
+  with pytest.raises(errors.InputError, match=message):
+    checked(options, tensor=tensor)
+  checked({'preset': 'coupled', 'groups': 2}, tensor=2)

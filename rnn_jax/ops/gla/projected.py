@@ -3,18 +3,21 @@
 A projection x has, head by head, channels of q (K), k (K), the gate (G: K, or 1
 for one per head), v (P) and a rest. One pass over time, forward and backward:
 
-    q, k, v = f_q(c), f_k(c), f_v(c)    c_t = sum_{d<W} w_d * x_{t-d}, or x_t
-    a = sigmoid(gate + bias)            S_t = diag(a_t) S_{t-1} + k_t v_t^T
-                                        y_t = S_t^T q_t
+    c_t = b + sum_{d<W} w_d * x_{t-d}   or x_t
+    q, k, v = f_q(c), f_k(c), f_v(c)    a = sigmoid(gate + bias)
+    S_t = diag(a_t) S_{t-1} + k_t v_t^T
+    y_t = S_t^T q_t + skip * v_t
 
-The backward pass stores x itself and the state before each segment of steps,
-and recomputes q, k, v and a (rnn_jax/native/gla_projected.cc). The convolution
-is `causal_convolution`'s, the recurrence `gla`'s; the state and all sums are
-float32. There are no second derivatives.
+A coupled layout writes (1 - a_t) k_t in place of k_t. The backward pass stores
+x itself and the state before each segment of steps, and recomputes q, k, v and
+a (rnn_jax/native/gla_projected.cc). The convolution is `causal_convolution`'s,
+the recurrence `gla`'s; the state and all sums are float32. There are no second
+derivatives.
 
 Shapes: x BxLxHxC, all float32 or all bfloat16; y BxLxHxP, the rest BxLxHxR; the
-state BxHxKxP, the inputs before the first step Bx(W-1)xE and the taps WxE, with
-q, k and v of each head in E; the bias HxG.
+state BxHxKxP, the inputs before the first step Bx(W-1)xE, the taps w WxE and
+their bias b E, with q, k and v of each head in E; the gate's bias HxG and the
+skip's weights HxP.
 """
 
 import functools
@@ -41,16 +44,25 @@ class Layout(NamedTuple):
   query: str = 'identity'
   key: str = 'identity'
   value: str = 'identity'
+  coupled: bool = False  # k is scaled by 1 - a
+
+
+class Weights(NamedTuple):
+  """What the maps learn; None: the layout has no such part."""
+
+  taps: jax.Array | None = None  # WxE
+  taps_bias: jax.Array | None = None  # E
+  gate_bias: jax.Array | None = None  # HxG
+  skip: jax.Array | None = None  # HxP
 
 
 def recurrence(
   layout: Layout,
   state_BxHxKxP: jax.Array,
   x_BxLxHxC: jax.Array,
+  weights: Weights,
   *,
   inputs: jax.Array | None = None,
-  taps: jax.Array | None = None,
-  bias: jax.Array | None = None,
   starts_BxL: jax.Array | None = None,
   segment: int = gla_native.SEGMENT,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -60,9 +72,8 @@ def recurrence(
     layout: the channels' order and activations.
     state_BxHxKxP: the state before the first step.
     x_BxLxHxC: the projection.
+    weights: of the maps.
     inputs: x of q, k and v before the first step, if there are taps.
-    taps: of the convolution, or None.
-    bias: of the gate, or None.
     starts_BxL: nonzero where a document begins: earlier inputs and the state
       count as 0.
     segment: steps between the states that are stored for the backward pass.
@@ -71,20 +82,21 @@ def recurrence(
     (state_BxHxKxP in float32, y_BxLxHxP and the rest BxLxHxR in x's dtype).
 
   Raises:
-    ValueError: shapes disagree, or taps come without inputs.
+    ValueError: shapes disagree, or taps come without inputs or a bias of taps
+      without taps.
     NotImplementedError: the library isn't available, the device isn't a CPU, or
       a second derivative is needed.
   """
-  _check(layout, state_BxHxKxP, x_BxLxHxC, inputs, taps, bias, starts_BxL)
+  _check(layout, state_BxHxKxP, x_BxLxHxC, weights, inputs, starts_BxL)
   if why := lacking(x_BxLxHxC.dtype):
     raise NotImplementedError(why)
-  B, L = x_BxLxHxC.shape[:2]
-  empty = jnp.zeros((0,))
-  if taps is None or inputs is None:
-    inputs, taps = jnp.zeros((B, 0)), empty
-  bias = empty if bias is None else bias
-  floats = state_BxHxKxP, inputs, taps, bias
-  state, inputs, taps, bias = (x.astype(jnp.float32) for x in floats)
+  B, L, H = x_BxLxHxC.shape[:3]
+  if inputs is None:
+    inputs = jnp.zeros((B, 0))
+  state, inputs, *learned = (
+    (jnp.zeros((0,)) if x is None else x).astype(jnp.float32)
+    for x in (state_BxHxKxP, inputs, *weights)
+  )
   starts = jnp.zeros((B, 0), jnp.uint8)
   if starts_BxL is not None:
     starts = (starts_BxL != 0).astype(jnp.uint8)
@@ -92,16 +104,16 @@ def recurrence(
     keys=layout.keys,
     values=layout.values,
     gates=layout.gates,
-    heads=x_BxLxHxC.shape[2],
+    heads=H,
     query=ACTIVATIONS.index(layout.query),
     key=ACTIVATIONS.index(layout.key),
     value=ACTIVATIONS.index(layout.value),
+    coupled=int(layout.coupled),
     segment=min(segment, L),
   )
   # Heads joined in one axis: XLA copies arrays with axes of 1 more often.
   x_BxLx_ = x_BxLxHxC.reshape(B, L, -1)
-  state, y, rest = _run(options, state, inputs, x_BxLx_, taps, bias, starts)
-  H = x_BxLxHxC.shape[2]
+  state, y, rest = _run(options, state, inputs, x_BxLx_, *learned, starts)
   return state, y.reshape(B, L, H, -1), rest.reshape(B, L, H, -1)
 
 
@@ -109,16 +121,12 @@ def _rest(layout, C):
   return C - 2 * layout.keys - layout.gates - layout.values
 
 
-def _check(layout, state, x, inputs, taps, bias, starts):
+def _check(layout, state, x, weights, inputs, starts):
   B, L, H, C = x.shape
   E = H * (2 * layout.keys + layout.values)
   if L < 1 or _rest(layout, C) < 0:
     raise ValueError(f'x_BxLxHxC has shape {x.shape}, too small for {layout}')
-  expected = {
-    'state_BxHxKxP': (state, (B, H, layout.keys, layout.values)),
-    'bias': (bias, (H, layout.gates)),
-    'starts_BxL': (starts, (B, L)),
-  }
+  taps = weights.taps
   if taps is not None:
     before = None if inputs is None else inputs.shape
     if before != (B, taps.shape[0] - 1, E) or taps.shape[1] != E:
@@ -126,7 +134,15 @@ def _check(layout, state, x, inputs, taps, bias, starts):
         f'taps have shape {taps.shape} and inputs {before}, not (W, {E}) and '
         f'({B}, W - 1, {E})'
       )
-  for name, (array, shape) in expected.items():
+  elif weights.taps_bias is not None:
+    raise ValueError('taps_bias is given without taps')
+  for name, array, shape in (
+    ('state_BxHxKxP', state, (B, H, layout.keys, layout.values)),
+    ('taps_bias', weights.taps_bias, (E,)),
+    ('gate_bias', weights.gate_bias, (H, layout.gates)),
+    ('skip', weights.skip, (H, layout.values)),
+    ('starts_BxL', starts, (B, L)),
+  ):
     if array is not None and array.shape != shape:
       raise ValueError(f'{name} has shape {array.shape}, not {shape}')
 
@@ -141,6 +157,7 @@ class _Options(NamedTuple):
   query: int
   key: int
   value: int
+  coupled: int
   segment: int
 
 
@@ -156,9 +173,10 @@ def _forward(options, state, inputs, x, *others):
 
 
 def _backward(options, residuals, cotangents):
-  *d, d_taps, d_bias = _call_backward(options, *residuals, *cotangents)
-  *_, taps, bias, _ = residuals
-  return *d, _of_all_rows(d_taps, taps), _of_all_rows(d_bias, bias), None
+  d = _call_backward(options, *residuals, *cotangents)
+  _, _, _, *learned, _ = residuals
+  d_learned = map(_of_all_rows, d[3:], learned)
+  return *d[:3], *d_learned, None
 
 
 _run.defvjp(_forward, _backward)
@@ -175,8 +193,11 @@ def _of_all_rows(d, like):
   return jnp.sum(d, 0).reshape(like.shape)
 
 
-@transforms.by_rows(static=2, shared=(3, 4))
-def _call_forward(options, keep, state, inputs, x, taps, bias, starts):
+LEARNED = 3, 4, 5, 6  # operands that all rows share: Weights
+
+
+@transforms.by_rows(static=2, shared=LEARNED)
+def _call_forward(options, keep, state, inputs, x, *others):
   B, L, _ = x.shape
   H, K, P = options.heads, options.keys, options.values
   segments = -(-L // options.segment) if keep else 0
@@ -186,11 +207,10 @@ def _call_forward(options, keep, state, inputs, x, taps, bias, starts):
     jax.ShapeDtypeStruct((B, H, segments, K, P), jnp.float32),
     jax.ShapeDtypeStruct(x.shape, x.dtype),
   )
-  operands = state, inputs, x, taps, bias, starts
   return library.call(
     'gla_projected_forward',
     results,
-    *operands,
+    *(state, inputs, x, *others),
     # Returned unchanged for the backward pass to overwrite: XLA copies an
     # operand that is read elsewhere as well.
     aliases={2: 3},
@@ -198,23 +218,21 @@ def _call_forward(options, keep, state, inputs, x, taps, bias, starts):
   )
 
 
-@transforms.by_rows(static=1, shared=(3, 4))
-def _call_backward(
-  options, kept, inputs, x, taps, bias, starts, d_state, d_y, d_rest
-):
+@transforms.by_rows(static=1, shared=LEARNED)
+def _call_backward(options, kept, inputs, x, *others):
   B = x.shape[0]
+  learned = others[: len(LEARNED)]
   shape = B, options.heads, options.keys, options.values
   results = (
     jax.ShapeDtypeStruct(shape, jnp.float32),
     jax.ShapeDtypeStruct(inputs.shape, jnp.float32),
     jax.ShapeDtypeStruct(x.shape, x.dtype),
-    *(jax.ShapeDtypeStruct((B, n.size), jnp.float32) for n in (taps, bias)),
+    *(jax.ShapeDtypeStruct((B, n.size), jnp.float32) for n in learned),
   )
-  operands = kept, inputs, x, taps, bias, starts, d_state, d_y, d_rest
   return library.call(
     'gla_projected_backward',
     results,
-    *operands,
+    *(kept, inputs, x, *others),
     aliases={2: 2},  # the gradient of x overwrites x
     **options._asdict(),
   )

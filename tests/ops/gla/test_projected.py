@@ -17,7 +17,8 @@ CLOSE = 2e-6  # of the largest number of each array; measured: 4e-7
 SIMPLE = 'identity', 'sigmoid', 'identity'
 MODIFIED = 'identity', 'sigmoid', 'tanh'
 IMPROVED = 'silu', 'silu', 'silu'
-# B, L, H, K, G, P, R, taps, activations, steps between kept states. Rows and
+# B, L, H, K, G, P, R, taps, activations, steps between kept states. With four
+# taps, there are a bias of them and a skip, and keys are coupled. Rows and
 # columns that end within a vector and within a block of them; few rows, whose
 # columns are shared; segments shorter than the taps reach, and one of all.
 CASES = (
@@ -28,7 +29,6 @@ CASES = (
   (9, 1, 1, 2, 2, 3, 3, 3, IMPROVED, 32),
   (1, 2, 1, 8, 1, 150, 0, 5, SIMPLE, 1),
 )
-NAMES = 'state', 'x', 'inputs', 'taps', 'bias'
 
 
 def sigmoid(x):
@@ -43,7 +43,7 @@ FUNCTIONS = {
 }
 
 
-def oracle(layout, starts, state, x, inputs, taps, bias):
+def oracle(layout, starts, state, x, inputs, taps, taps_bias, bias, skip):
   """The module's docstring, step by step."""
   K, P, G = layout[:3]
   B, L, H, _ = x.shape
@@ -58,12 +58,15 @@ def oracle(layout, starts, state, x, inputs, taps, bias):
     seen = np.concatenate([past, raw[:, t, None]], 1)
     past = seen[:, 1:]
     mixed = raw[:, t] if taps is None else (seen * taps[::-1]).sum(1)
+    mixed = mixed + (0 if taps_bias is None else taps_bias)
     parts = np.split(mixed.reshape(B, H, -1), [K, 2 * K], -1)
-    q, k, v = (FUNCTIONS[f](x) for f, x in zip(layout[3:], parts, strict=True))
+    q, k, v = (FUNCTIONS[f](x) for f, x in zip(layout[3:6], parts, strict=True))
     a = sigmoid(gate[:, t] + (0 if bias is None else bias))
+    k = (1 - a) * k if layout.coupled else k
     a = np.where(begins[:, None, None], 0.0, a)
     state = a[..., None] * state + k[..., None] * v[:, :, None]
-    steps.append(np.einsum('bhk,bhkp->bhp', q, state))
+    y = np.einsum('bhk,bhkp->bhp', q, state)
+    steps.append(y + (0 if skip is None else skip * v))
   return state, np.stack(steps, 1), rest
 
 
@@ -77,7 +80,9 @@ def draw(case, seed=0):
     2 * rng.normal(size=(B, L, H, 2 * K + G + P + R)),
     rng.normal(size=(B, W - 1, E)) if W else None,
     rng.normal(size=(W, E)) if W else None,
+    rng.normal(size=E) if W == 4 else None,
     rng.normal(size=(H, G)) if W else None,
+    rng.normal(size=(H, P)) if W == 4 else None,
   )
   # As they are in float32, to be the same numbers in both.
   inputs = [None if x is None else np.float64(np.float32(x)) for x in inputs]
@@ -85,18 +90,17 @@ def draw(case, seed=0):
   starts[0, :1] = 0
   shapes = (B, H, K, P), (B, L, H, P), (B, L, H, R)
   cotangents = [np.float32(rng.normal(size=shape)) for shape in shapes]
-  layout = gla_projected.Layout(K, P, G, *activations)
+  layout = gla_projected.Layout(K, P, G, *activations, coupled=W == 4)
   return layout, inputs, starts, cotangents
 
 
-def run(layout, segment, starts, state, x, inputs, taps, bias):
+def run(layout, segment, starts, state, x, inputs, *weights):
   return gla_projected.recurrence(
     layout,
     state,
     x,
+    gla_projected.Weights(*weights),
     inputs=inputs,
-    taps=taps,
-    bias=bias,
     starts_BxL=starts,
     segment=segment,
   )
@@ -165,16 +169,16 @@ def test_bfloat16_is_read_and_written_around_sums_in_float32():
 
 def test_two_passes_over_a_row_equal_one():
   layout, inputs, starts, _ = draw(CASES[1])
-  state, x, before, taps, bias = in_float32(inputs)
+  state, x, before, *weights = in_float32(inputs)
   raw = np.concatenate([x[..., :6], x[..., 7:47]], -1).reshape(1, 9, -1)
   starts[0, 3:6] = 0  # the inputs between are one document's
   both = jax.jit(run, static_argnums=(0, 1))
-  want_state, want, _ = both(layout, 4, starts, state, x, before, taps, bias)
+  want_state, want, _ = both(layout, 4, starts, state, x, before, *weights)
   state, y_1, _ = both(
-    layout, 4, starts[:, :5], state, x[:, :5], before, taps, bias
+    layout, 4, starts[:, :5], state, x[:, :5], before, *weights
   )
   state, y_2, _ = both(
-    layout, 4, starts[:, 5:], state, x[:, 5:], raw[:, 3:5], taps, bias
+    layout, 4, starts[:, 5:], state, x[:, 5:], raw[:, 3:5], *weights
   )
   assert_close(jnp.concatenate([y_1, y_2], 1), np.asarray(want))
   assert_close(state, np.asarray(want_state))
@@ -188,7 +192,7 @@ def test_a_mapped_axis_is_more_rows(taps_mapped):
   if not taps_mapped:
     others[3:] = first[3:]
   axis = 0 if taps_mapped else None
-  axes = [0, 0, 0, axis, axis]
+  axes = [0, 0, 0, *(axis for _ in first[3:])]
   given = [
     x if axis is None else np.stack([x, y])
     for x, y, axis in zip(first, others, axes, strict=True)
@@ -225,7 +229,9 @@ def test_second_derivatives_are_refused():
   (
     ({'state_BxHxKxP': (2, 1, 5, 11)}, r'state_BxHxKxP has shape'),
     ({'x_BxLxHxC': (2, 70, 1, 26)}, r'too small for Layout\(keys=5'),
-    ({'bias': (5,)}, 'bias has shape'),
+    ({'gate_bias': (5,)}, 'gate_bias has shape'),
+    ({'skip': (1, 5)}, 'skip has shape'),
+    ({'taps_bias': (22,)}, 'given without taps'),
     ({'starts_BxL': (2, 69)}, 'starts_BxL has shape'),
     ({'taps': (3, 22)}, r'taps have shape \(3, 22\) and inputs None'),
     ({'taps': (3, 21), 'inputs': (2, 2, 21)}, r'taps have shape \(3, 21\)'),
@@ -236,5 +242,7 @@ def test_shapes_that_disagree_are_named(wrong, message):
   given = {'state_BxHxKxP': inputs[0], 'x_BxLxHxC': inputs[1]}
   given |= {name: np.zeros(shape) for name, shape in wrong.items()}
   given = {name: np.float32(x) for name, x in given.items()}
+  names = given.keys() & set(gla_projected.Weights._fields)
+  weights = gla_projected.Weights(**{name: given.pop(name) for name in names})
   with pytest.raises(ValueError, match=message):
-    gla_projected.recurrence(layout, **given)
+    gla_projected.recurrence(layout, weights=weights, **given)
