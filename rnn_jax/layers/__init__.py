@@ -45,6 +45,10 @@ class SimpleRNN(Layer):
     gate_spread: the first head's is so much lower, the last head's higher.
     convolution: taps of the convolution in these; 0: none.
     groups: of heads that share keys, queries and gates in 'coupled'.
+    input_gate: in 'coupled', keys are scaled by 1 - the forget gate.
+    skip: in 'coupled', a weight of each head adds its value to its output.
+    taps_bias: in 'coupled', of the convolution.
+    even_taps: in 'coupled', drawn evenly rather than near the identity.
     attention: over past outputs: 'none', 'dot' or 'general'.
     attention_window: past outputs that it sees.
   """
@@ -60,6 +64,10 @@ class SimpleRNN(Layer):
   gate_spread: float = 2.0
   convolution: int = 4
   groups: int = 1
+  input_gate: bool = True
+  skip: bool = True
+  taps_bias: bool = True
+  even_taps: bool = True
   attention: str = 'none'
   attention_window: int = 512
 
