@@ -17,9 +17,10 @@ a group, which the recurrence sees as one head with wider values, and
     y_t = S_t^T q_t + d_h v_t
 
 where d_h is one number a head, 1 at the start; the convolution has a bias, and
-taps drawn evenly rather than near the identity. Each of these is an option. All
-projections of x are one matmul (`fused`), head by head, or one each. Optional
-attention over past y, with all heads concatenated: o = Wo [y; c],
+taps drawn evenly rather than near the identity; biases of gates differ by key.
+Each of these is an option. All projections of x are one matmul (`fused`), head
+by head, or one each. Optional attention over past y, with all heads
+concatenated: o = Wo [y; c],
 
     c_t = sum_s softmax_s(query_t . y_s) y_s        t - W <= s <= t
 
@@ -229,12 +230,14 @@ class Cell(base.Cell):
     return widths['query'] + widths['key'] + widths['value']
 
   def _spread_biases(self, key):
-    del key  # not random: one value for all gates of a head
+    del key  # not random
     config = self.config
     ends = config.gate_bias - config.gate_spread
     ends = (ends, config.gate_bias + config.gate_spread)
-    biases_H = jnp.linspace(*ends, config.memories)
-    return jnp.repeat(biases_H, config.head_widths['gate'])
+    gates = config.head_widths['gate']
+    if self._coupled:  # over the keys, as heads share them
+      return jnp.linspace(*ends, config.memories * gates)
+    return jnp.repeat(jnp.linspace(*ends, config.memories), gates)
 
   def _dense(self, width, biased=True):
     return self.dense(

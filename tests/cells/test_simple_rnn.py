@@ -142,8 +142,9 @@ def test_the_coupled_preset_equals_its_equations(groups):
 def test_the_coupled_preset_without_its_changes_is_the_improved_one():
   off = {'input_gate': False, 'skip': False, 'taps_bias': False}
   options = {'preset': 'coupled', 'groups': 2, 'even_taps': False}
-  cell, variables, state, x = build(**options, **off)
-  plain, expected, _, _ = build()
+  # One gate for each head: those of keys start apart.
+  cell, variables, state, x = build(**options, **off, decay='head')
+  plain, expected, _, _ = build(decay='head')
   jax.tree.map(np.testing.assert_array_equal, variables, expected)
   y = [jax.jit(one.apply)(variables, state, x)[1] for one in (cell, plain)]
   np.testing.assert_array_equal(*y)
@@ -157,6 +158,14 @@ def test_heads_start_with_gates_spread_from_fast_to_slow(decay):
   init = jax.jit(cell.init)(jax.random.key(0), state, x)
   want = np.repeat([0.0, 2.0, 4.0], 2 if decay == 'key' else 1)
   np.testing.assert_array_equal(init['params']['gate_bias'], want)
+
+
+def test_keys_of_the_coupled_preset_start_with_gates_from_fast_to_slow():
+  config = simple_rnn.Config(preset='coupled', key_width=3, gate_bias=2.0)
+  cell = simple_rnn.Cell(config, D)
+  x, state = jnp.zeros((B, 1, D)), cell.init_state(B)
+  init = jax.jit(cell.init)(jax.random.key(0), state, x)
+  assert [*init['params']['gate_bias']] == [0.0, 2.0, 4.0]
 
 
 @pytest.mark.parametrize(('attention', 'window'), (('dot', 3), ('general', 50)))
