@@ -80,7 +80,22 @@ MALLOC_OPTIONS = (
 flags.disclaim_key_flags()  # define_config's flag belongs to its caller
 
 
-def define_config(help_text, prepare=None):
+def define_run():
+  """Defines --workdir and --checkpoint of a trained run; returns both."""
+  return (
+    flags.DEFINE_string('workdir', None, 'Folder of the run.', required=True),
+    flags.DEFINE_string(
+      'checkpoint', 'best', "'best', 'latest' or a step number."
+    ),
+  )
+
+
+def define_config(
+  help_text='A name, as stdlib_bytes, or a file; each of its keys is a flag '
+  'too.',
+  prepare=None,
+  required=False,
+):
   """Defines --config, a config file, each key of which is a flag too.
 
   A key that names a part, as --config.optimizer.name=lion, brings the part's
@@ -90,6 +105,7 @@ def define_config(help_text, prepare=None):
     help_text: what --help says.
     prepare: of (the config, {key: text} of the flags of its keys), changes the
       config before these flags do.
+    required: whether the command can't do without.
 
   Returns:
     The flag's holder.
@@ -112,6 +128,8 @@ def define_config(help_text, prepare=None):
     'config', None, help_text, flag_values=flags.FLAGS
   )
   flags.FLAGS['config'].parser = Parser('config')
+  if required:
+    flags.mark_flag_as_required('config')
   return holder
 
 

@@ -25,14 +25,11 @@ from launch import command
 from launch import hosts
 
 PURPOSE = 'Measure'
-WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
+WORKDIR, CHECKPOINT = command.define_run()
 SPLIT = flags.DEFINE_string(
   'split',
   '',
   "'train', 'validation' or 'test'; empty: test, if the run has one.",
-)
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
 INPUT = flags.DEFINE_string(
   'input',
@@ -77,7 +74,6 @@ JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 
 def main(argv):
-  from rnn_jax import errors
   from rnn_jax.parallel import hosts as hosts_lib
   from rnn_jax.runs.checkpoints import checkpoint
   from rnn_jax.system import files
@@ -85,8 +81,6 @@ def main(argv):
   from rnn_jax.training import evaluate
 
   del argv
-  if not WORKDIR.value:
-    raise errors.InputError("--workdir is missing: name a run's folder")
   _check_flags()
   if JSON.value:
     streams.stdout_is_the_result()

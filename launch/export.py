@@ -18,15 +18,13 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Exchange'
-WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder of the run.', required=True
-)
+WORKDIR, CHECKPOINT = command.define_run()
 FORMAT = flags.DEFINE_string('format', None, 'Format to write.', required=True)
 OUTPUT = flags.DEFINE_string(
-  'output', None, 'File or folder to write; it must not exist yet.'
-)
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
+  'output',
+  None,
+  'File or folder to write; it must not exist yet.',
+  required=True,
 )
 BATCH_SIZE = flags.DEFINE_integer(
   'batch_size', None, 'stablehlo: rows in a step. Default: 1.'
@@ -43,15 +41,10 @@ DTYPE = flags.DEFINE_enum(
 
 
 def main(argv):
-  from rnn_jax import errors
   from rnn_jax.interop import request
   from rnn_jax.runs import bundle as bundle_lib
 
   del argv
-  if not OUTPUT.value:
-    raise errors.InputError(
-      '--output is missing: name the file or folder to write'
-    )
   path = pathlib.Path(OUTPUT.value)
   module = request.find(FORMAT.value, 'write')
   request.check_absent(path)

@@ -24,12 +24,7 @@ from rnn_jax.system import standard_input
 from rnn_jax.system import streams
 
 PURPOSE = 'Use'
-WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder of the run.', required=True
-)
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
-)
+WORKDIR, CHECKPOINT = command.define_run()
 PROMPT = flags.DEFINE_string('prompt', None, 'Text to continue.')
 PROMPTS_FILE = flags.DEFINE_string(
   'prompts_file', None, 'File with one prompt per line; -: standard input.'

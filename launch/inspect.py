@@ -14,12 +14,9 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Measure'
-WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
+WORKDIR, CHECKPOINT = command.define_run()
 SPLIT = flags.DEFINE_string(
   'split', 'validation', "'train', 'validation' or 'test'."
-)
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
 BATCHES = flags.DEFINE_integer('batches', 4, 'Number of batches to read.')
 JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
@@ -35,8 +32,6 @@ def main(argv):
   from rnn_jax.training import evaluate
 
   del argv
-  if not WORKDIR.value:
-    raise errors.InputError("--workdir is missing: name a run's folder")
   if BATCHES.value < 1:
     raise errors.InputError(f'--batches={BATCHES.value}: give 1 or more')
   if JSON.value:

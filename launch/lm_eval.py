@@ -14,10 +14,7 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Measure'
-WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
-)
+WORKDIR, CHECKPOINT = command.define_run()
 TASKS = flags.DEFINE_list('tasks', [], 'Names or patterns of tasks.')
 INCLUDE_PATH = flags.DEFINE_string(
   'include_path',
@@ -42,8 +39,6 @@ JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 
 def main(argv):
-  import pathlib
-
   from rnn_jax import errors
   from rnn_jax.inference import model as model_lib
   from rnn_jax.runs.checkpoints import checkpoint
@@ -51,8 +46,6 @@ def main(argv):
   from rnn_jax.system import streams
 
   del argv
-  if not WORKDIR.value:
-    raise errors.InputError("--workdir is missing: name a run's folder")
   try:
     from rnn_jax.evaluation import lm_eval
   except ImportError as error:
@@ -69,14 +62,7 @@ def main(argv):
   run = model_lib.load(WORKDIR.value, which, WEIGHTS.value)
   model = lm_eval.Model(run, BATCH_SIZE.value, SEED.value)
   results = lm_eval.evaluate(model, options)
-  folder = pathlib.Path(WORKDIR.value) / 'evaluation' / 'lm_eval'
-  folder.mkdir(parents=True, exist_ok=True)
-  kept = lm_eval.plain(results)
-  files.write_whole(folder / 'results.json', files.to_json(kept, indent=2))
-  if SAMPLES.value:
-    for task, rows in lm_eval.samples(results).items():
-      lines = ''.join(f'{files.to_json(row)}\n' for row in rows)
-      files.write_whole(folder / f'samples_{task}.jsonl', lines)
+  kept = lm_eval.write(results, WORKDIR.value, SAMPLES.value)
   print(files.to_json(kept) if JSON.value else lm_eval.table(results))
 
 

@@ -19,9 +19,7 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Measure'
-CONFIG = command.define_config(
-  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.'
-)
+CONFIG = command.define_config(required=True)
 MESH = flags.DEFINE_string('mesh', '', 'AXIS=SIZE,...; empty: search for it.')
 TARGET = flags.DEFINE_string(
   'target', '', 'h100, h200, b200, a100, l4, v5e or cpu.'
@@ -46,20 +44,15 @@ JSON = flags.DEFINE_bool('json', False, 'Print only the plan, as JSON.')
 
 def main(argv):
   from rnn_jax import errors
+  from rnn_jax.planning import answer
   from rnn_jax.planning import devices
   from rnn_jax.planning import plan
   from rnn_jax.planning import program
-  from rnn_jax.planning import report
-  from rnn_jax.planning import search
   from rnn_jax.profiling import workload
-  from rnn_jax.system import bounds
-  from rnn_jax.system import files
   from rnn_jax.system import streams
   from rnn_jax.system import target
 
   del argv
-  if CONFIG.value is None:
-    raise errors.InputError('--config is missing: name a file of configs/')
   if not 0 < EFFICIENCY.value <= 1:
     raise errors.InputError(
       f'--efficiency={EFFICIENCY.value}: give a fraction in (0, 1]'
@@ -74,9 +67,8 @@ def main(argv):
   sizes = plan.parse_mesh(MESH.value)
   count = plan.count(sizes, DEVICES.value)
   config = workload.parse(CONFIG.value, LENGTH.value)
-  gpu = TARGET.value if TARGET.value in target.GPUS else ''
-  if gpu:
-    target.check(gpu)
+  if TARGET.value in target.GPUS:
+    target.check(TARGET.value)
   program.claim(count)
   request = plan.Request(
     config=config,
@@ -86,30 +78,7 @@ def main(argv):
     rows=ROWS.value,
     efficiency=EFFICIENCY.value,
   )
-  rows = request.rows or config.data.batch_size
-  bounds.check(
-    rows * config.data.length * config.model.width * 2,
-    f'--rows={rows:,} of {config.data.length:,} tokens',
-    'give fewer, or more devices',
-    int(request.device.memory * count),
-  )
-  with target.using(gpu):
-    plans, others = (
-      ([plan.make(request)], []) if sizes else search.find(request)
-    )
-  best = plans[0]
-  by_cpu = plan.by_cpu(request, best) if gpu else None
-  measured = plan.confirm(best) if CONFIRM.value else None
-  if JSON.value:
-    print(files.to_json(report.values(request, best, measured, by_cpu)))
-    return
-  print(report.text(request, best))
-  if by_cpu:
-    print(f'\n{report.compared(best, by_cpu)}')
-  if others:
-    print(f'\n{report.losers(plans, others)}')
-  if measured:
-    print(f'\n{report.confirmed(best, measured)}')
+  print(answer.answer(request, CONFIRM.value, JSON.value))
 
 
 if __name__ == '__main__':

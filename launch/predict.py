@@ -19,9 +19,7 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Use'
-WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder of the run.', required=True
-)
+WORKDIR, CHECKPOINT = command.define_run()
 INPUT = flags.DEFINE_string(
   'input', None, "File to predict, or '-'.", required=True
 )
@@ -50,9 +48,6 @@ ID = flags.DEFINE_string(
 )
 THRESHOLD = flags.DEFINE_float(
   'threshold', 0.0, 'Rows whose class has a lower probability have no label.'
-)
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
 
 

@@ -25,7 +25,7 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Data'
-NAME = flags.DEFINE_string('name', None, 'Name of the dataset.')
+NAME = flags.DEFINE_string('name', None, 'Name of the dataset.', required=True)
 DATA_DIR = flags.DEFINE_string('data_dir', 'data', 'Folder of datasets.')
 INPUT = flags.DEFINE_multi_string(
   'input',
@@ -89,14 +89,11 @@ RUNNER_OPTIONS = flags.DEFINE_string(
 
 
 def main(argv):
-  from rnn_jax import errors
   from rnn_jax.data.preparation import prepare
   from rnn_jax.data.preparation import requests
   from rnn_jax.data.preparation import training
 
   del argv
-  if not NAME.value:
-    raise errors.InputError('--name is missing: name the dataset')
   with contextlib.ExitStack() as stack:
     request = _request(tuple(_input(text, stack) for text in INPUT.value))
     progress = functools.partial(_progress, stack)

@@ -21,10 +21,10 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Measure'
-CONFIG = command.define_config(
-  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.'
+CONFIG = command.define_config(required=True)
+WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder for the report.', required=True
 )
-WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for the report.')
 STEPS = flags.DEFINE_integer('steps', 5, 'Steps to trace.', lower_bound=1)
 TARGET = flags.DEFINE_string(
   'target', '', 'A GPU to compile for: h100, h200, b200, a100 or l4.'
@@ -45,10 +45,6 @@ def main(argv):
   from rnn_jax.system import target
 
   del argv
-  if CONFIG.value is None:
-    raise errors.InputError('--config is missing: name a file of configs/')
-  if not WORKDIR.value:
-    raise errors.InputError('--workdir is missing: name a folder to write to')
   if TARGET.value and flags.FLAGS['steps'].present:
     raise errors.InputError(
       f'--steps={STEPS.value}: no steps run with --target={TARGET.value}: drop '

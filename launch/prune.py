@@ -12,9 +12,7 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Exchange'
-WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder of the run.', required=True
-)
+WORKDIR, CHECKPOINT = command.define_run()
 OUTPUT = flags.DEFINE_string(
   'output', None, 'Work folder to create.', required=True
 )
@@ -25,9 +23,6 @@ SCOPE = flags.DEFINE_string(
   'scope',
   'layer',
   "'layer': of each matrix; 'global': of all matrices together.",
-)
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
 
 

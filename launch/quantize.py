@@ -13,14 +13,9 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Exchange'
-WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder of the run.', required=True
-)
+WORKDIR, CHECKPOINT = command.define_run()
 OUTPUT = flags.DEFINE_string(
   'output', None, 'Work folder to create.', required=True
-)
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
 )
 ACTIVATIONS = flags.DEFINE_bool(
   'activations', False, 'Also quantize activations in matmuls.'

@@ -17,10 +17,7 @@ from absl import flags
 from launch import command
 
 PURPOSE = 'Use'
-WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
-)
+WORKDIR, CHECKPOINT = command.define_run()
 INPUT = flags.DEFINE_multi_string(
   'input', [], 'A file, a glob, or - for standard input; may be repeated.'
 )
@@ -43,13 +40,10 @@ HTML = flags.DEFINE_string('html', '', 'Write a coloured page to this file.')
 
 
 def main(argv):
-  from rnn_jax import errors
   from rnn_jax.inference import score_run
   from rnn_jax.system import streams
 
   del argv
-  if not WORKDIR.value:
-    raise errors.InputError("--workdir is missing: name a run's folder")
   streams.stdout_is_the_result()
   options = score_run.Options(
     top_k=TOP_K.value,

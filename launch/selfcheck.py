@@ -21,46 +21,11 @@ IMPL = flags.DEFINE_string('impl', '', 'Implementation to check; empty: all.')
 
 def main(argv):
   del argv
-  import jax
-
-  from rnn_jax import errors
   from rnn_jax import selfcheck
-  from rnn_jax.native import library
   from rnn_jax.system import streams
 
-  chosen = [c for c in selfcheck.cases() if IMPL.value in ('', c.impl)]
-  if not chosen:
-    names = sorted({case.impl for case in selfcheck.cases()})
-    raise errors.InputError(f'impl={IMPL.value!r}: choose one of {names}')
   streams.stdout_is_the_result()
-  print(f'{jax.devices()[0].device_kind}, jax {jax.__version__}')
-  print(library.describe(), flush=True)
-  form = '{:<8} {:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:<9} {:>8} {:>8}  {}'
-  header = 'op', 'impl', 'L', 'KxP', 'decay', 'read', 'inputs', 'operands'
-  header += 'error', 'bound'
-  print(form.format(*header, 'worst'))
-  failed = 0
-  for case in chosen:
-    result = selfcheck.check(case)
-    failed += not result.passed
-    print(
-      form.format(
-        case.op,
-        case.impl,
-        case.L,
-        f'{case.K}x{case.P}',
-        case.decay,
-        case.read,
-        case.dtype,
-        case.operands,
-        f'{result.error:.1e}',
-        f'{result.bound:.1e}',
-        result.where if result.passed else f'WRONG: {result.where}',
-      ),
-      flush=True,
-    )
-  print(f'{len(chosen) - failed} of {len(chosen)} within their bounds')
-  sys.exit(1 if failed else 0)
+  sys.exit(0 if selfcheck.run(IMPL.value) else 1)
 
 
 if __name__ == '__main__':

@@ -25,12 +25,7 @@ from launch import command
 STARTED = time.monotonic()
 
 PURPOSE = 'Use'
-WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder of the run.', required=True
-)
-CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', "'best', 'latest' or a step number."
-)
+WORKDIR, CHECKPOINT = command.define_run()
 WEIGHTS = flags.DEFINE_enum(
   'weights', 'float32', ['float32', 'int8'], 'Format of the weights in memory.'
 )

@@ -12,10 +12,6 @@ its value, --plot draws the learning curve of a run so far, and --plot_schedule
 or --plot_schedule=FILE.png draws the learning rate by step.
 """
 
-import concurrent.futures
-import contextlib
-import dataclasses
-import functools
 import json
 import pathlib
 
@@ -40,10 +36,7 @@ def _take_model(config, given):
     origin.take_model(config, init, workdir, folder)
 
 
-CONFIG = command.define_config(
-  'A name, as stdlib_bytes, or a file; each of its keys is a flag too.',
-  _take_model,
-)
+CONFIG = command.define_config(prepare=_take_model)
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder of the run: checkpoints, metrics, tokenizer.'
 )
@@ -114,6 +107,7 @@ def main(argv):
   # Imported here: the input pipeline's workers import this file too.
   from rnn_jax import config as config_lib
   from rnn_jax import errors
+  from rnn_jax.evaluation import conclusion
   from rnn_jax.runs import signals
   from rnn_jax.system import streams
   from rnn_jax.training import loop
@@ -152,19 +146,12 @@ def main(argv):
       path = pathlib.Path(WORKDIR.value or '', 'schedule.png')
     print(plots.draw_schedule(config, path))
     return None
-  stop, kept = signals.StopRequest(), {}
+  stop, end = signals.StopRequest(), conclusion.Conclusion(config)
+  start = loop.Start(FROM_STEP.value, ACCEPT_NEW_DATA.value, init, VERIFY.value)
   with hosts.joined(stops_together=True):
-    progress = loop.train(
-      config,
-      WORKDIR.value,
-      hooks=[lambda trainer: kept.update(programs=trainer.programs)],
-      stop=stop,
-      start=loop.Start(
-        FROM_STEP.value, ACCEPT_NEW_DATA.value, init, VERIFY.value
-      ),
-    )
+    progress = loop.train(config, WORKDIR.value, [end.keep], stop, start)
     if progress.finished and not stop.name:
-      _conclude(config, progress, _on_one_device(config, **kept))
+      end.report(WORKDIR.value, progress)
   return _end(stop.name)
 
 
@@ -184,13 +171,6 @@ def _init(given):
   return None
 
 
-def _on_one_device(config, programs=None):
-  """Returns the programs of a training that can evaluate its run, or None."""
-  if not programs or programs.mesh.size > 1 or config.distillation.teacher:
-    return None
-  return programs
-
-
 def _end(stopped_by):
   """Returns the exit code; soon ends a process that a signal stopped."""
   from rnn_jax.system import signal_thread
@@ -199,72 +179,6 @@ def _end(stopped_by):
   if stopped_by:
     signal_thread.end_within(signal_thread.GRACE, code)
   return code
-
-
-def _conclude(config, progress, programs):
-  """Prints the best checkpoint's evaluation and a sample of its text."""
-  from rnn_jax.parallel import hosts as hosts_lib
-  from rnn_jax.runs import progress as progress_lib
-  from rnn_jax.training import evaluate
-
-  # All processes run this, as they compute together; the first one prints.
-  report = print if hosts_lib.is_first() else lambda text: None
-  report(
-    f'trained: {progress.finished}, {progress.real_tokens:,} tokens in '
-    f'{progress.seconds:.0f} s; the curve is {WORKDIR.value}/loss.png'
-  )
-  with _background() as call:
-    sample = config.sample
-    if not sample.prompt:
-      prompt = config.data.prompt()
-      sample = dataclasses.replace(sample, prompt=prompt)
-    written = None
-    if sample.new_tokens and config.task.writes_text:
-      written = call(_write, sample, config.task.answers)
-    if progress.best_loss is not None:
-      run = evaluate.Run.open(WORKDIR.value, programs=programs)
-      tokens = evaluate.tokens_after(config, progress.real_tokens)
-      row = evaluate.evaluate_run(run, '', tokens)
-      report(progress_lib.evaluation_table(row))
-      if row['fraction'] < 1:
-        report(f'  launch.evaluate --workdir={WORKDIR.value} reads all of it')
-    if written:
-      report(f'a sample after {sample.prompt!r}:\n{written()}')
-
-
-def _write(sample, is_reply):
-  """Returns the prompt and what the best checkpoint generates after it."""
-  from rnn_jax import errors
-  from rnn_jax.inference import generate
-  from rnn_jax.inference import sampling
-  from rnn_jax.runs import progress
-
-  options = generate.Options(
-    max_new_tokens=sample.new_tokens,
-    sampling=sampling.Sampling(sample.temperature, sample.top_k),
-  )
-  generator = generate.Generator.from_workdir(WORKDIR.value)
-  try:
-    (written,) = generator.generate([sample.prompt], options).completions
-  except errors.InputError as error:  # the run is whole without it
-    return f'none: {error}'
-  return progress.sample(sample.prompt, written.text, is_reply)
-
-
-@contextlib.contextmanager
-def _background():
-  """Yields call(function, *args), which returns a function of the result.
-
-  The call compiles and runs in the background. Several processes must compute
-  in the same order: there it runs when its result is asked for.
-  """
-  import jax
-
-  if jax.process_count() > 1:
-    yield functools.partial
-    return
-  with concurrent.futures.ThreadPoolExecutor(1) as pool:
-    yield lambda *call: pool.submit(*call).result
 
 
 if __name__ == '__main__':

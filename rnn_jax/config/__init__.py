@@ -39,7 +39,6 @@ from rnn_jax.config.experts import Experts as Experts
 from rnn_jax.config.mesh import Mesh as Mesh
 from rnn_jax.config.part_sections import Data as Data
 from rnn_jax.config.part_sections import Optimizer as Optimizer
-from rnn_jax.config.part_sections import Part as Part
 from rnn_jax.config.part_sections import Schedule as Schedule
 from rnn_jax.config.part_sections import Task as Task
 from rnn_jax.config.parts import load as load
@@ -53,7 +52,6 @@ from rnn_jax.config.sections import Metrics as Metrics
 from rnn_jax.config.sections import Model as Model
 from rnn_jax.config.sections import Recurrence as Recurrence
 from rnn_jax.config.sections import Remat as Remat
-from rnn_jax.config.sections import Sample as Sample
 from rnn_jax.config.sections import Train as Train
 from rnn_jax.config.sections import Vision as Vision
 from rnn_jax.config.values import option as option

@@ -19,6 +19,7 @@ Source: Gao et al., "The Language Model Evaluation Harness", 2024.
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -36,6 +37,7 @@ from rnn_jax import errors
 from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import sampling
+from rnn_jax.system import files
 
 KEPT = (
   'results',
@@ -322,14 +324,29 @@ def table(results: dict[str, Any]) -> str:
   )
 
 
-def plain(results: dict[str, Any]) -> dict[str, Any]:
-  """Returns what results.json has: all but the samples, of JSON's types."""
-  return _plain({key: results[key] for key in KEPT if key in results})
+def write(
+  results: dict[str, Any], workdir: str | os.PathLike, with_samples: bool
+) -> dict[str, Any]:
+  """Writes the results into WORKDIR/evaluation/lm_eval.
 
+  Args:
+    results: of `evaluate`.
+    workdir: the run's folder.
+    with_samples: whether each task gets a file of its rows: documents,
+      requests, answers, scores.
 
-def samples(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-  """Returns the rows of each task: documents, requests, answers, scores."""
-  return _plain(results['samples'])
+  Returns:
+    What results.json has: all but the samples, of JSON's types.
+  """
+  folder = pathlib.Path(workdir) / 'evaluation' / 'lm_eval'
+  folder.mkdir(parents=True, exist_ok=True)
+  kept = _plain({key: results[key] for key in KEPT if key in results})
+  files.write_whole(folder / 'results.json', files.to_json(kept, indent=2))
+  if with_samples:
+    for task, rows in _plain(results['samples']).items():
+      lines = ''.join(f'{files.to_json(row)}\n' for row in rows)
+      files.write_whole(folder / f'samples_{task}.jsonl', lines)
+  return kept
 
 
 def _plain(value: Any) -> Any:

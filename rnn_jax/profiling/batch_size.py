@@ -10,6 +10,8 @@ last that didn't.
 import math
 from typing import NamedTuple
 
+from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax import tables
 from rnn_jax.profiling import trial
 from rnn_jax.profiling import workload as workload_lib
@@ -63,6 +65,36 @@ def find(
     shown = [*shown, *(t.rows for t in trials)]
   sizes = {n: search.memory(n) for n in sorted(set(shown))}
   return Result(rows, budget, sizes, trials)
+
+
+def report(
+  config: config_lib.Config, gib: float | None, confirm: bool
+) -> Result:
+  """Finds the largest batch of a config, and prints how.
+
+  Args:
+    config: of a run.
+    gib: the budget of a device; None: what this device has.
+    confirm: whether real steps check the result.
+
+  Raises:
+    InputError: not even the smallest batch fits.
+  """
+  if gib is not None and not 0 < gib < 2**40:
+    errors.refuse('--memory_gib', gib, 'give more than 0')
+  given = None if gib is None else batch_size.gib(gib, '--memory_gib')
+  if given and confirm:
+    trial.check(given)
+  workload = workload_lib.make(config)
+  budget = given or trial.device_budget()
+  print(workload.describe())
+  print(f'budget: {budget.bytes / 2**30:.4g} GiB on each device', flush=True)
+  result = find(workload, budget, confirm)
+  print(f'{table(result)}\n(GiB, from the compiled program)')
+  if not result.rows:
+    raise errors.InputError(f'{budget.name}: no batch ran: give more memory')
+  print(f'largest: {conclusion(result, workload)}')
+  return result
 
 
 def _confirm(workload, rows, budget):
