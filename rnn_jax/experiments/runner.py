@@ -23,6 +23,7 @@ from rnn_jax.experiments import report
 from rnn_jax.experiments import summary as summary_lib
 from rnn_jax.experiments import terminal
 from rnn_jax.experiments import vary
+from rnn_jax.runs import same_run
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.system import files
@@ -152,8 +153,7 @@ class Experiment:
       run = self._plan(variant, seed)
       then = self._first_config(run, rows.get((variant, seed)))
       changes += [
-        f'{run.name}: {line}'
-        for line in workdir_lib.fixed_differences(then, run.config)
+        f'{run.name}: {line}' for line in same_run.differences(then, run.config)
       ]
     if changes:
       listed = '\n  '.join(changes)

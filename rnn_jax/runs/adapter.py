@@ -12,6 +12,7 @@ from rnn_jax import errors
 from rnn_jax.config import adapters as config_adapters
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
+from rnn_jax.runs import base_model
 from rnn_jax.runs import bundle
 from rnn_jax.runs import origin
 
@@ -66,7 +67,9 @@ def read(
       'one of its own'
     )
   _check_base(workdir, config, tokenizer, base, model)
-  changes = bundle.changes_like(bundle.like(config, tokenizer), config.adapters)
+  changes = base_model.changes_like(
+    bundle.like(config, tokenizer), config.adapters
+  )
   plain = dataclasses.replace(config, adapters=config_adapters.Adapters())
   saved = {'params': {adapters.KEY: changes}}
   step, state = bundle.restore(workdir, plain, saved, which)

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import os
 import pathlib
-from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,7 @@ from rnn_jax.config import adapters as config_adapters
 from rnn_jax.config import values
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
-from rnn_jax.models import language_model
+from rnn_jax.runs import base_model
 from rnn_jax.runs import calibration
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
@@ -39,7 +38,6 @@ from rnn_jax.system import files
 SEPARATOR = '.'
 KEPT = 'converted_from'  # folder with the files of another format
 DTYPES = 'dtypes.json'  # among them: the tensors of 16 bits
-BODY = f'{language_model.BODY}/'
 SHOWN = 10  # tensors that a message names
 SIZED = ('bpe', 'numbers', 'pretrained')  # tokenizers that read data.vocabulary
 
@@ -195,7 +193,7 @@ def _read(workdir, which, seen):
   bounds.check_arrays(wanted, f'parameters of {workdir} with {sizes}')
   options = config.adapters
   if options.rank:
-    wanted = {**wanted, adapters.KEY: changes_like(wanted, options)}
+    wanted = {**wanted, adapters.KEY: base_model.changes_like(wanted, options)}
   step, state = restore(workdir, config, {'params': wanted}, which, seen)
   params = state['params']
   if options.rank:
@@ -256,8 +254,13 @@ def table(
   if not config.adapters.rank:
     return plain
 
+  def read_run(run, step, seen):
+    model = _read(run, step, seen)
+    leaves = flax.traverse_util.flatten_dict(model.params, sep='/')
+    return leaves, digest(run, model.config, step)
+
   def read_model(shapes):
-    return _read_model(workdir, config.adapters, shapes, seen)
+    return base_model.read(workdir, config.adapters, shapes, read_run, seen)
 
   return tuple(
     sections.Adapted(x.name, x.like, config.adapters, read_model)
@@ -312,91 +315,6 @@ def keep(kept: Mapping[str, str], workdir: str | os.PathLike) -> None:
   for name, text in kept.items():
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(text, encoding='utf-8', newline='')
-
-
-def changes_like(params: PyTree, options: config_adapters.Adapters) -> PyTree:
-  """Returns the shapes of the changes of a model's parameters."""
-  return jax.eval_shape(
-    lambda: adapters.init(jax.random.key(0), params, options)
-  )
-
-
-def _read_model(workdir, options, shapes, seen):
-  """Returns what a run with adapters took of the model that they change.
-
-  Args:
-    workdir: the run's folder.
-    options: section `adapters` of its config.
-    shapes: of the run's parameters by name, as 'stack/blocks/mlp/up/kernel'.
-    seen: runs with adapters that change the model of this one.
-
-  Returns:
-    Arrays by name.
-
-  Raises:
-    InputError: the model's run doesn't exist or has changed.
-  """
-  path = pathlib.Path(workdir) / origin.NAME
-  record = origin.read(workdir)
-  if not record:
-    raise errors.InputError(
-      f'{path} is missing: it names the run whose model the adapters change; '
-      'put it back'
-    )
-  theirs = flax.traverse_util.flatten_dict(
-    _read_base(workdir, record, seen).params, sep='/'
-  )
-  taken = {name: name_in(name, shapes, theirs) for name in record['taken']}
-  for name, other in taken.items():
-    if name not in shapes or other not in theirs:
-      raise errors.InputError(
-        f'{path} is damaged (taken={name!r:.80} is not a parameter of both): '
-        'restore a copy'
-      )
-  for name, x in shapes.items():
-    if name in taken:
-      fits = theirs[taken[name]].shape == x.shape
-    else:
-      fits = adapters.is_trained(name, options)
-    if not fits:
-      raise errors.InputError(
-        f'{path} names a model in which {name} is missing or another than '
-        f'{x.shape}: restore a copy'
-      )
-  return {name: theirs[other] for name, other in taken.items()}
-
-
-def _read_base(workdir, record, seen):
-  """Returns the Bundle that adapters change, if it is still what it was."""
-  run, step = record['run'], record['step']
-  remedy = f'the adapters of {workdir} change step {step} of {run}'
-  seen = (*seen, os.path.realpath(workdir))
-  if os.path.realpath(run) in seen:
-    raise errors.InputError(
-      f'{remedy}, which leads back to itself: restore its {origin.NAME}'
-    )
-  try:
-    base = _read(run, step, seen)
-    seal = digest(run, base.config, step)
-  except (errors.InputError, OSError) as error:
-    raise errors.InputError(
-      f"{remedy}, which can't be read: {errors.explain(error) or error}"
-    ) from error
-  if seal != record['sha256']:
-    raise errors.InputError(f'{remedy}, which is another checkpoint now')
-  return base
-
-
-def name_in(name: str, ours: Iterable[str], theirs: Iterable[str]) -> str:
-  """Returns the name in another model of one of our parameters, '' for none.
-
-  A language model within another model, as in a classifier, is its `body`: its
-  parameters match those of a plain language model.
-  """
-  inner, outer = (any(n.startswith(BODY) for n in x) for x in (ours, theirs))
-  if inner and not outer:
-    return name.removeprefix(BODY) if name.startswith(BODY) else ''
-  return BODY + name if outer and not inner else name
 
 
 def digest(

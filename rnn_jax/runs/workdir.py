@@ -11,7 +11,6 @@
 
 import contextlib
 import fcntl
-import fnmatch
 import glob
 import json
 import os
@@ -26,6 +25,7 @@ from rnn_jax import errors
 from rnn_jax import version
 from rnn_jax.config import parts
 from rnn_jax.config import values
+from rnn_jax.runs import same_run
 from rnn_jax.runs.checkpoints import remote
 from rnn_jax.system import files
 
@@ -37,43 +37,7 @@ LOG = 'run.log'
 TEMPORARY = 'config.json.tmp'
 CHECKPOINTS = 'checkpoints'
 KEPT = 'tokenizer.json', 'data.json', 'init.json'
-LENGTHS = 'steps', 'epochs'  # of a run, section `train`; they may grow
 BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
-# A run may resume with other values of these: they don't change its result.
-FREE = (
-  'data.workers',
-  'data.prefetch',
-  'data.cache',
-  'data.delimiter',
-  'data.numbers_as_text',
-  'mesh.*',
-  'optimizer.offload',
-  'train.log_every',
-  'train.checkpoint_dir',
-  'train.checkpoint_every',
-  'train.keep_checkpoints',
-  'metrics.*',
-  'sample.*',
-)
-FIXED = ('mesh.compression', 'mesh.top_k_share')  # the exceptions
-# A run that starts from such a model may have other values of these.
-OF_TRAINING = (
-  'model.dropout',
-  'model.dropout_shape',
-  'model.token_dropout',
-  'model.embedding_scale',
-  'model.kernel_scale',
-  'model.branch_scale',
-  'model.unroll',
-  'cell.dropout',
-  'cell.*.dropout',
-  'cell.window',
-  'cell.*.window',
-  'cell.input_bias',
-  'cell.*.input_bias',
-  'cell.forget_biases',
-  'cell.*.forget_biases',
-)
 
 
 def join(
@@ -295,21 +259,6 @@ def has_checkpoints(folder: str | os.PathLike[str]) -> bool:
     return any(step.name[:1].isdigit() for step in path.iterdir())
 
 
-def fixed_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-  """Returns `key: old -> new` of the differences that make another run.
-
-  Keys that were filled in are compared by what was given.
-  A key that `old`, of an earlier version, lacks had its default.
-  """
-  before = config_lib.as_given(config_lib.completed(old))
-  lines = values.differences(before, config_lib.as_given(new))
-  return [
-    line
-    for line in lines
-    if not _is_among(line, FREE) or _is_among(line, FIXED)
-  ]
-
-
 def _refuse_bucket(workdir):
   if remote.is_remote(workdir):
     raise errors.InputError(
@@ -353,10 +302,11 @@ def _check_same(folder, old, config, trained):
   if before != given and not trained:
     _refuse_leaving(checkpoint_folder(folder, before), given)
   steps = {path.name for path in (folder / CHECKPOINTS).glob('[0-9]*')}
+  name = f'workdir={str(folder)!r}'
   if steps == {BEGINNING}:
-    _check_model(folder, old, config)
-  else:
-    _refuse_another(f'workdir={str(folder)!r}', old, config, trained)
+    same_run.check_model(name, old, config)
+  elif trained:
+    same_run.check(name, old, config)
 
 
 def _begin(folder, config):
@@ -391,7 +341,7 @@ def _join_elsewhere(folder, given, config):
     theirs = _read_elsewhere(target / CONFIG)
     check_version(theirs.pop(VERSION, None), target / CONFIG)
     parts.check_known(theirs, str(target / CONFIG))
-    _refuse_another(name, theirs, config, trained=True)
+    same_run.check(name, theirs, config)
     folder.mkdir(parents=True, exist_ok=True)
     for file in KEPT:
       if (target / file).exists() and not (folder / file).exists():
@@ -412,34 +362,6 @@ def _read_elsewhere(path):
   return config
 
 
-def _refuse_another(name, old, config, trained):
-  if not trained:
-    return
-  old, config = config_lib.as_given(old), config_lib.as_given(config)
-  _refuse_less(name, old, config)
-  longer = old | {
-    'train': old['train'] | {key: config['train'][key] for key in LENGTHS}
-  }
-  if fixed := fixed_differences(longer, config):
-    listed = '\n  '.join(fixed)
-    raise errors.InputError(
-      f'{name} holds a run with another config '
-      f'(its value -> the one given):\n  {listed}\n'
-      f'restore these values, or use another --workdir'
-    )
-
-
-def _refuse_less(name, old, config):
-  for key in LENGTHS:
-    before, given = old['train'].get(key), config['train'][key]
-    if type(before) in (int, float) and given < before:
-      raise errors.InputError(
-        f'train.{key}={given!r}: {name} holds a run of {before:,} {key}, which '
-        'may become more, not fewer: give that or more, or use another '
-        '--workdir'
-      )
-
-
 def _refuse_leaving(before, given):
   """Raises InputError if the run's checkpoints are in another folder."""
   if has_checkpoints(before):
@@ -447,28 +369,6 @@ def _refuse_leaving(before, given):
       f'train.checkpoint_dir={given!r}: the checkpoints of this run are in '
       f'{before}: copy that folder first, or leave the key as it was'
     )
-
-
-def _check_model(folder, old, config):
-  """Raises InputError unless a config is of the model in a folder."""
-  lines = []
-  for section in ('model', 'cell'):
-    changed = values.differences(
-      {section: old.get(section, {})}, {section: config[section]}
-    )
-    lines += [line for line in changed if not _is_among(line, OF_TRAINING)]
-  if lines:
-    listed = '\n  '.join(lines)
-    raise errors.InputError(
-      f'workdir={str(folder)!r} holds another model than the config '
-      f'(its value -> the one given):\n  {listed}\n'
-      'give these values, or use another --workdir'
-    )
-
-
-def _is_among(line, patterns):
-  key = line.partition(':')[0]
-  return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
 
 
 def _write(folder, config):

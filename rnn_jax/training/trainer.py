@@ -64,7 +64,7 @@ class Progress:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Trainer:
-  """The parts of a run and its progress; training/loop.py opens it.
+  """The parts of a run and its progress; training/assembly.py makes it.
 
   Attributes:
     config: of the run, with automatic choices (batch size, remat) filled in.

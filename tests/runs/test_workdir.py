@@ -10,6 +10,7 @@ import rnn_jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import values
+from rnn_jax.runs import same_run
 from rnn_jax.runs import workdir
 
 
@@ -100,7 +101,7 @@ def test_a_free_change_beside_a_fixed_one_is_not_kept(folder):
 def test_free_keys_are_keys():
   default = config_lib.default(source='csv')  # the source with most keys
   config = config_lib.to_dict(config_lib.parse(default))
-  for key in workdir.FREE:
+  for key in same_run.FREE:
     section, _, name = key.partition('.')
     assert name == '*' or name in config[section]
 
@@ -122,7 +123,7 @@ def test_a_log_may_exist_before_the_run(tmp_path):
 
 def test_differences_that_make_another_run():
   changed = make_config(data__workers=3, model__layers=7, train__log_every=1)
-  assert workdir.fixed_differences(make_config(), changed) == [
+  assert same_run.differences(make_config(), changed) == [
     'model.layers: 2 -> 7'
   ]
 
@@ -130,16 +131,14 @@ def test_differences_that_make_another_run():
 def test_a_key_of_a_later_version_had_its_default():
   old = make_config()
   del old['train']['quantized'], old['distillation'], old['cell']['heads']
-  assert workdir.fixed_differences(old, make_config()) == []
+  assert same_run.differences(old, make_config()) == []
   changed = make_config(train__quantized='int8')
-  assert workdir.fixed_differences(old, changed) == [
-    "train.quantized: '' -> 'int8'"
-  ]
+  assert same_run.differences(old, changed) == ["train.quantized: '' -> 'int8'"]
 
 
 def test_compressed_gradients_make_another_run():
   changed = make_config(mesh__data=4, mesh__compression='int8')
-  assert workdir.fixed_differences(make_config(), changed) == [
+  assert same_run.differences(make_config(), changed) == [
     "mesh.compression: '' -> 'int8'"
   ]
 
