@@ -1,6 +1,5 @@
 """A training run in memory, for what is measured on its steps."""
 
-import functools
 import tempfile
 import time
 from typing import Any
@@ -13,7 +12,6 @@ from rnn_jax import config as config_lib
 from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
 from rnn_jax.data.batching import batch as batch_lib
-from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import programs as programs_lib
 
@@ -40,9 +38,7 @@ class Training:
     self._batches = pipeline.training_batches(
       self.corpus,
       config,
-      place=functools.partial(
-        mesh_lib.put, shardings=self.programs.batch_sharding
-      ),
+      place=self.programs.put,
     )
 
   def __enter__(self):
@@ -75,6 +71,5 @@ class Training:
 
   def evaluate(self) -> dict[str, float]:
     """The task's metrics on the validation split."""
-    return evaluate.evaluate(
-      self.programs, self.params, self.corpus, self.config, 'validation'
-    )
+    parts = self.corpus, self.programs, self.params
+    return evaluate.Run(self.config, *parts, 0).evaluate('validation')

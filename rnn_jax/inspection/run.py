@@ -5,8 +5,8 @@ doesn't change. Rows begin with a zero state, even if data.carry_state carries
 one over in training.
 """
 
+import contextlib
 import dataclasses
-import functools
 import itertools
 import os
 import pathlib
@@ -28,7 +28,6 @@ from rnn_jax.inspection import flow
 from rnn_jax.inspection import gradients
 from rnn_jax.inspection import report
 from rnn_jax.inspection import summary
-from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import bundle
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
@@ -93,17 +92,15 @@ class Run:
     Raises:
       InputError: the split is empty.
     """
-    multiple = mesh_lib.row_multiple(self.programs.mesh, self.config.mesh)
-    place = functools.partial(
-      mesh_lib.put, shardings=self.programs.batch_sharding
-    )
     batches = pipeline.heldout_batches(
-      self.corpus, self.config, split, multiple, place=place
+      self.corpus,
+      self.config,
+      split,
+      self.programs.row_multiple,
+      place=self.programs.put,
     )
-    try:
+    with contextlib.closing(batches):
       yield from itertools.islice(batches, count)
-    finally:
-      batches.close()
 
 
 def plain(config: config_lib.Config) -> config_lib.Config:

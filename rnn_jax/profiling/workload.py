@@ -80,7 +80,7 @@ class Workload:
   def batch(self, rows: int, seed: int = 0) -> batch_lib.Batch:
     """Returns random tokens on the devices; each row is one document."""
     batch = random_batch(self.config, self.tokenizer.size, rows, seed)
-    return mesh_lib.put(batch, self.programs.batch_sharding)
+    return self.programs.put(batch)
 
   def describe(self) -> str:
     """Returns a line on what is measured."""
@@ -178,8 +178,7 @@ def make(
     words = data.tokenizer == 'bpe' and data.pre_tokenizer == 'whitespace'
     tokenizer = Vocabulary(data.vocabulary, not words)
   programs = programs_lib.from_config(config, tokenizer, devices)
-  multiple = mesh_lib.row_multiple(programs.mesh, config.mesh)
-  multiple *= config.train.accumulate
+  multiple = programs.row_multiple * config.train.accumulate
   return Workload(config, tokenizer, programs, multiple)
 
 

@@ -6,7 +6,6 @@
 All that comes after gets the parts.
 """
 
-import functools
 import os
 import pathlib
 
@@ -17,7 +16,6 @@ from rnn_jax.data import identity
 from rnn_jax.data import pipeline
 from rnn_jax.ops import precision
 from rnn_jax.parallel import hosts
-from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import goodput
 from rnn_jax.runs import progress
 from rnn_jax.runs import workdir as workdir_lib
@@ -79,13 +77,9 @@ def make(
   config, corpus = resolved.config, resolved.corpus
   hosts.run_on_first(lambda: _keep_data(corpus, workdir))
   programs = _programs(config, corpus)
-  multiple = resolve_lib.row_multiple(config)
+  multiple = programs.row_multiple * config.train.accumulate
   batches = pipeline.training_batches(
-    corpus,
-    config,
-    multiple,
-    place=functools.partial(mesh_lib.put, shardings=programs.batch_sharding),
-    own=mesh_lib.own_rows(programs.batch_sharding.tokens_BxL),
+    corpus, config, multiple, place=programs.put, own=programs.own_rows
   )
   folder = config.train.checkpoint_dir
   hosts.run_on_first(lambda: workdir_lib.keep_copies(workdir, folder))

@@ -1,7 +1,7 @@
 """Evaluation on a whole held-out split."""
 
+import contextlib
 import dataclasses
-import functools
 import os
 from typing import Any
 
@@ -26,93 +26,6 @@ from rnn_jax.training.memory import batch_size
 from rnn_jax.training.memory import lower_bound
 
 PyTree = Any
-
-
-def evaluate(
-  programs: programs_lib.Programs,
-  params: PyTree,
-  corpus: corpus_lib.Corpus,
-  config: config_lib.Config,
-  split: str,
-  *,
-  tokens: int = 0,
-) -> dict[str, float]:
-  """Returns the task's metrics on a split, see `batch_sums` and `metrics`.
-
-  The key 'fraction' has the part of the split that was read, see `tokens` of
-  `batch_sums`.
-  """
-  sums = batch_sums(programs, params, corpus, config, split, tokens=tokens)
-  _, fraction = pipeline.heldout_windows(corpus, config, split, tokens)
-  return metrics(programs.task, sums) | {'fraction': fraction}
-
-
-def metrics(task: Any, sums: list[dict[str, float]]) -> dict[str, float]:
-  """Returns the task's metrics of all batches.
-
-  The key 'tokens' has the number of predictions.
-  """
-  total = {name: sum(batch[name] for batch in sums) for name in sums[0]}
-  return task.summarize(total) | {'tokens': int(total['weight'])}
-
-
-def batch_sums(
-  programs: programs_lib.Programs,
-  params: PyTree,
-  corpus: corpus_lib.Corpus,
-  config: config_lib.Config,
-  split: str,
-  *,
-  tokens: int = 0,
-) -> list[dict[str, float]]:
-  """Runs over a split and returns the sums of each batch.
-
-  Args:
-    programs: the compiled programs that run it.
-    params: the model's parameters.
-    corpus: the documents.
-    config: of the run.
-    split: 'train', 'validation' or 'test'.
-    tokens: to read of it, about and evenly spaced; 0: the whole split.
-
-  Returns:
-    For each batch the sums of the task's loss, see step.Aux.
-
-  Raises:
-    InputError: the split is empty, or has nothing to predict.
-  """
-  batches = pipeline.heldout_batches(
-    corpus,
-    config,
-    split,
-    mesh_lib.row_multiple(programs.mesh, config.mesh),
-    place=functools.partial(mesh_lib.put, shardings=programs.batch_sharding),
-    own=mesh_lib.own_rows(programs.batch_sharding.tokens_BxL),
-    tokens=tokens,
-  )
-  carry: PyTree = None
-  sums, ahead = [], ahead_lib.Ahead()
-  try:
-    with activity.doing(f'evaluating {split}', unit='batches') as done:
-      for batch in batches:
-        if carry is None:
-          carry = programs.states.init_carry(batch.weights_BxL.shape[0])
-        carry, batch_sum = programs.evaluate_step(params, carry, batch)
-        sums.append(batch_sum)
-        done(ahead.wait(batch_sum))
-      done(ahead.finish())
-  finally:
-    batches.close()
-  values = [jax.tree.map(float, batch) for batch in jax.device_get(sums)]
-  if not sum(batch['weight'] for batch in values):
-    corpus.check_predicts(config.data.heldout(config.evaluate), split)
-    errors.refuse(
-      'evaluate.tokens',
-      tokens,
-      f'what is read of split={split!r} has nothing to predict: give more, or '
-      '0 for all of it',
-    )
-  return values
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -217,16 +130,74 @@ class Run:
     is_scored = has_documents and self.corpus.predicts(data, 'test')
     return 'test' if is_scored else 'validation'
 
+  def evaluate(self, split: str, tokens: int = 0) -> dict[str, float]:
+    """Returns the task's metrics on a split, see `batch_sums` and `metrics`.
+
+    The key 'fraction' has the part of the split that was read.
+    """
+    sums = self.batch_sums(split, tokens)
+    _, fraction = pipeline.heldout_windows(
+      self.corpus, self.config, split, tokens
+    )
+    return metrics(self.programs.task, sums) | {'fraction': fraction}
+
   def batch_sums(self, split: str, tokens: int = 0) -> list[dict[str, float]]:
-    """Returns `batch_sums` of this run."""
-    return batch_sums(
-      self.programs,
-      self.params,
+    """Runs over a split and returns the sums of each batch, see step.Aux.
+
+    Args:
+      split: 'train', 'validation' or 'test'.
+      tokens: to read of it, about and evenly spaced; 0: the whole split.
+
+    Raises:
+      InputError: the split is empty, or has nothing to predict.
+    """
+    programs = self.programs
+    batches = pipeline.heldout_batches(
       self.corpus,
       self.config,
       split,
+      programs.row_multiple,
+      place=programs.put,
+      own=programs.own_rows,
       tokens=tokens,
     )
+    carry: PyTree = None
+    sums, ahead = [], ahead_lib.Ahead()
+    with (
+      contextlib.closing(batches),
+      activity.doing(f'evaluating {split}', unit='batches') as done,
+    ):
+      for batch in batches:
+        if carry is None:
+          carry = programs.states.init_carry(batch.weights_BxL.shape[0])
+        carry, batch_sum = programs.evaluate_step(self.params, carry, batch)
+        sums.append(batch_sum)
+        done(ahead.wait(batch_sum))
+      done(ahead.finish())
+    values = [jax.tree.map(float, batch) for batch in jax.device_get(sums)]
+    if not sum(batch['weight'] for batch in values):
+      self._refuse_empty(split, tokens)
+    return values
+
+  def _refuse_empty(self, split, tokens):
+    """Says why nothing of a split was predicted."""
+    data = self.config.data.heldout(self.config.evaluate)
+    self.corpus.check_predicts(data, split)
+    errors.refuse(
+      'evaluate.tokens',
+      tokens,
+      f'what is read of split={split!r} has nothing to predict: give more, or '
+      '0 for all of it',
+    )
+
+
+def metrics(task: Any, sums: list[dict[str, float]]) -> dict[str, float]:
+  """Returns the task's metrics of all batches.
+
+  The key 'tokens' has the number of predictions.
+  """
+  total = {name: sum(batch[name] for batch in sums) for name in sums[0]}
+  return task.summarize(total) | {'tokens': int(total['weight'])}
 
 
 def _local_config(workdir):
@@ -295,7 +266,7 @@ def describe(
   Args:
     run: a Run.
     split: 'train', 'validation' or 'test'.
-    sums: of `batch_sums` on it.
+    sums: of `Run.batch_sums` on it.
     fraction: of the split that was read.
 
   Returns:

@@ -15,7 +15,6 @@ import jax
 from rnn_jax import errors
 from rnn_jax.data import pipeline
 from rnn_jax.parallel import hosts
-from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.runs import goodput
 from rnn_jax.runs import signals
 from rnn_jax.system import activity
@@ -75,17 +74,7 @@ class Evaluate:
       return
     self._log.write(trainer)
     config, progress = trainer.config, trainer.progress
-    progress.evaluation_due = True  # if it is cut
-    with trainer.clock.part('evaluation'), trainer.at_rest():
-      values = evaluate_lib.evaluate(
-        trainer.programs,
-        trainer.state.params,
-        trainer.corpus,
-        config,
-        'validation',
-        tokens=config.evaluate.tokens,
-      )
-    progress.evaluation_due = False
+    values = _evaluate(trainer)
     loss = values['loss']
     if config.evaluate.criterion == 'errors':
       loss = 1 - values['accuracy']
@@ -137,25 +126,8 @@ class Save:
     if trainer.saved == trainer.step or not trainer.step:
       return
     self._log.write(trainer)
-    skipped = trainer.progress.skipped_steps - trainer.skipped_at_save
-    if skipped and skipped >= trainer.step - (trainer.saved or 0):
-      if trainer.progress.finished:
-        raise errors.InputError(
-          f'the last {skipped} steps, up to step {trainer.step}, had a '
-          'non-finite loss or gradient and were skipped: nothing of them is '
-          f'saved: {log_lib.remedy(trainer)}'
-        )
-      trainer.display.say(
-        f'step {trainer.step} is not saved: every step since the last '
-        'checkpoint was skipped'
-      )
+    if not _is_worth_saving(trainer):
       return
-    state = trainer.state
-    if not train_state.all_finite((state.params, state.opt_state)):
-      raise errors.InputError(
-        f'step {trainer.step} is not saved: its parameters or the state of the '
-        f'optimizer are not finite: {log_lib.remedy(trainer)}'
-      )
     trainer.progress.parts = trainer.clock.seconds()
     with trainer.clock.part('checkpoint'):
       values = {
@@ -240,14 +212,57 @@ def _compile_evaluation(trainer):
   if not len(trainer.corpus.documents['validation']):
     return
   config, programs = trainer.config, trainer.programs
-  multiple = mesh_lib.row_multiple(programs.mesh, config.mesh)
   shapes = pipeline.heldout_shapes(
-    trainer.corpus, config, 'validation', multiple, config.evaluate.tokens
+    trainer.corpus,
+    config,
+    'validation',
+    programs.row_multiple,
+    config.evaluate.tokens,
   )
   if jax.process_count() > 1 or len(shapes) > 1:
     return
   # Traced here: in the background, a step's clock would count the trace.
   in_background(programs.trace_evaluate(*shapes[0]).lower().compile)
+
+
+def _evaluate(trainer):
+  """Returns the metrics of the validation split."""
+  trainer.progress.evaluation_due = True  # if it is cut
+  with trainer.clock.part('evaluation'), trainer.at_rest():
+    run = evaluate_lib.Run(
+      trainer.config,
+      trainer.corpus,
+      trainer.programs,
+      trainer.state.params,
+      trainer.step,
+    )
+    values = run.evaluate('validation', trainer.config.evaluate.tokens)
+  trainer.progress.evaluation_due = False
+  return values
+
+
+def _is_worth_saving(trainer):
+  """Whether any step since the last save counted; refuses what isn't finite."""
+  skipped = trainer.progress.skipped_steps - trainer.skipped_at_save
+  if skipped and skipped >= trainer.step - (trainer.saved or 0):
+    if trainer.progress.finished:
+      raise errors.InputError(
+        f'the last {skipped} steps, up to step {trainer.step}, had a '
+        'non-finite loss or gradient and were skipped: nothing of them is '
+        f'saved: {log_lib.remedy(trainer)}'
+      )
+    trainer.display.say(
+      f'step {trainer.step} is not saved: every step since the last '
+      'checkpoint was skipped'
+    )
+    return False
+  state = trainer.state
+  if not train_state.all_finite((state.params, state.opt_state)):
+    raise errors.InputError(
+      f'step {trainer.step} is not saved: its parameters or the state of the '
+      f'optimizer are not finite: {log_lib.remedy(trainer)}'
+    )
+  return True
 
 
 def _record_loss(trainer, loss):

@@ -21,6 +21,7 @@ from rnn_jax.config import adapters as config_adapters
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
 from rnn_jax.models import int8_weights
+from rnn_jax.runs import base_model
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import origin
 from rnn_jax.runs import workdir as workdir_lib
@@ -218,7 +219,7 @@ class _Report:
 def _match(source, ours, theirs, renewed):
   taken, new = {}, {}
   for name, leaf in ours.items():
-    found = bundle_lib.name_in(name, ours, theirs)
+    found = base_model.name_in(name, ours, theirs)
     if found not in theirs:
       new[name] = f'{source.init.run} has none'
     elif theirs[found].shape != leaf.shape:

@@ -13,6 +13,7 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax.config import compiler
+from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import rules
@@ -71,6 +72,9 @@ class Programs:
     mesh: of the devices.
     states: makes the train states.
     batch_sharding: the shardings of a batch.
+    row_multiple: divides the rows of each batch of an evaluation; of training,
+      each of `train.accumulate` slices.
+    own_rows: which of so many rows this process's devices take; None: all.
     traces: the number of programs that were traced, and so compiled.
   """
 
@@ -88,6 +92,8 @@ class Programs:
     self.batch_sharding = jax.tree.map(
       lambda spec: rules.sharding(mesh, spec), over_devices.BATCH_SPEC
     )
+    self.row_multiple = mesh_lib.row_multiple(mesh, config.mesh)
+    self.own_rows = mesh_lib.own_rows(self.batch_sharding.tokens_BxL)
     self._compiler = compiler.options(config.train.compiler, target.platform())
     loss_fn = step_lib.make_loss_fn(task, config.data.carry_state)
     parts = _parts(loss_fn, self.states, config)
@@ -99,6 +105,10 @@ class Programs:
     evaluate_step = _evaluate_step(loss_fn, self.states)
     self._evaluate_step = self._jit(evaluate_step, (1,))
     self.evaluate_step = self._one_at_a_time(self._evaluate_step)
+
+  def put(self, batch: batch_lib.Batch) -> batch_lib.Batch:
+    """Returns a batch on the devices."""
+    return mesh_lib.put(batch, self.batch_sharding)
 
   def compile_train(self, rows: int, length: int) -> jax.stages.Compiled:
     """Compiles the training step of a batch shape."""
@@ -134,7 +144,7 @@ class Programs:
     batch = self.batch_like(rows, length)
     return self._evaluate_step.trace(state.params, state.carry, batch)
 
-  def batch_like(self, rows, length):
+  def batch_like(self, rows: int, length: int) -> batch_lib.Batch:
     """Returns the shapes, dtypes and shardings of a batch."""
     batch = jax.tree.map(  # from one row: `rows` may not fit in memory
       lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype),

@@ -103,13 +103,8 @@ def test_a_run_is_read_merged(base, whole):
   run = evaluate.Run.open(folder, 'latest')
   loss = evaluate.evaluate_run(run, 'train')['loss']
   # Evaluated by the programs of training, which have both parts.
-  trained = evaluate.evaluate(
-    trainer.programs,
-    trainer.state.params,
-    trainer.corpus,
-    trainer.config,
-    'train',
-  )
+  parts = trainer.corpus, trainer.programs, trainer.state.params
+  trained = evaluate.Run(trainer.config, *parts, 0).evaluate('train')
   assert loss == pytest.approx(trained['loss'], rel=1e-5)
   code, out, err = launchers.run(
     'generate', f'--workdir={folder}', '--prompt=the', '--max_new_tokens=3'

@@ -42,7 +42,8 @@ def test_every_token_counts_once_whatever_the_batch(batch_size, tmp_path):
     corpus = corpus_lib.Corpus.open(config, tmp_path / 'run')
     programs = programs_lib.from_config(config, corpus.tokenizer)
     params = programs.states.init(0, raw.data.batch_size).params
-    values = evaluate.evaluate(programs, params, corpus, config, 'validation')
+    run = evaluate.Run(config, corpus, programs, params, 0)
+    values = run.evaluate('validation')
     documents = corpus.documents['validation']
     # Each document's end is predicted too.
     assert values['tokens'] == documents.total_bytes + len(documents)
@@ -152,4 +153,4 @@ def test_an_empty_split_is_refused(tmp_path):
   corpus = corpus_lib.Corpus.open(config, tmp_path / 'run')
   programs = programs_lib.from_config(config, corpus.tokenizer)
   with pytest.raises(errors.InputError, match="split='test'"):
-    evaluate.evaluate(programs, None, corpus, config, 'test')
+    evaluate.Run(config, corpus, programs, None, 0).evaluate('test')

@@ -188,7 +188,7 @@ def test_a_plateau_without_held_out_documents_is_refused(raw, tmp_path):
   raw.schedule.name = 'plateau'
   raw.data.splits = (100, 0, 0)
   with pytest.raises(
-    errors.InputError, match="name='plateau' needs validation"
+    errors.InputError, match="name='plateau': it needs validation"
   ):
     train(raw, tmp_path / 'run')
 
@@ -253,9 +253,9 @@ def test_a_run_says_what_its_batches_are(text, tmp_path, capsys):
 
 def evaluate_as(monkeypatch, *losses):
   """Evaluations have these losses."""
-  given, evaluated = iter(losses), evaluate.evaluate
+  given, evaluated = iter(losses), evaluate.Run.evaluate
   monkeypatch.setattr(
-    evaluate,
+    evaluate.Run,
     'evaluate',
     lambda *args, **more: evaluated(*args, **more) | {'loss': next(given)},
   )
