@@ -43,7 +43,7 @@ def get_grid():
     variants=variants,
     metrics=(
       ('exact', 'higher', 'whole answers right'),
-      ('accuracy', 'higher', 'letters right'),
+      ('accuracy', 'higher', 'symbols right'),
     ),
     axes=axes.Axes('model', 'task-distance'),
     seeds=(0,),

@@ -29,6 +29,7 @@ Language Models: Non-linearity, Sparsity, and Attention-Sink-Free", 2025.
 """
 
 import dataclasses
+from typing import ClassVar
 from typing import NamedTuple
 from typing import Self
 
@@ -48,7 +49,6 @@ from rnn_jax.ops.attention import cudnn as attention_cudnn
 from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.ops.attention import row as row_attention
 
-IMPLS = ('auto', 'scan', 'exact', 'blocked', 'cudnn')
 ROW_IMPLS = {  # the impls of sees='row', as `ops.attention.row` names them
   'auto': 'auto',
   'scan': 'auto',  # there are no steps to scan
@@ -100,6 +100,15 @@ class Config(base.Config):
   )
   dropout: float = config_lib.option(0.0, below=1)  # on y
 
+  impls: ClassVar[tuple[str, ...]] = (
+    'auto',
+    'scan',
+    'exact',
+    'blocked',
+    'cudnn',
+  )
+  own_states: ClassVar[bool] = True
+
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
@@ -113,18 +122,11 @@ class Config(base.Config):
     self._check_biases()
     self._check_rotary()
     base.check_sight(self.sees, config)
+    super().check(config)
     if self.sees == 'row':
       self._check_row(config)
       return
-    data = config.data
-    # A carried state reaches back beyond its row.
-    if self.window > data.length and not data.carry_state:
-      self._refuse(
-        'window',
-        f'above data.length={data.length}: give 0 for all of a row',
-      )
-    base.check_impl(config, IMPLS)
-    base.check_steps(config)
+    base.check_window(self.window, config)
     if config.recurrence.impl == 'cudnn':
       self._check_cudnn(config.train.precision)
 
@@ -132,6 +134,10 @@ class Config(base.Config):
   def groups(self) -> int:
     """G, the number of heads of keys and values."""
     return self.kv_heads or self.heads
+
+  @property
+  def available_impls(self) -> tuple[str, ...]:
+    return self.impls if self.sees == 'past' else (*ROW_IMPLS,)
 
   def of_shard(self, shards: int) -> Self:
     own = super().of_shard(shards)
@@ -169,7 +175,6 @@ class Config(base.Config):
     for key, allowed in (('window', (0, config.data.length)), ('top_k', (0,))):
       if getattr(self, key) not in allowed:
         self._refuse(key, "sees='row' sees all of it: give 0")
-    base.check_impl(config, tuple(ROW_IMPLS))
     inner, width = self.heads * self.head_width, config.model.width
     if inner != width:
       self._refuse(
@@ -208,17 +213,17 @@ class Projected(NamedTuple):
   gate_BxLxHxK: jax.Array | None  # of y, before its sigmoid
 
 
-class Cell(base.Cell):
+class Cell(base.ParallelCell):
   """The cell; see the module's docstring."""
 
   def setup(self) -> None:
     config = self.config
     heads = config.heads * (1 + config.output_gate) + 2 * config.groups
     biased = config.biases
-    self.projection = self._dense(
+    self.projection = self.xavier(
       heads * config.head_width, biased and config.projection_bias
     )
-    self.output = self._dense(self.width, biased and config.output_bias)
+    self.output = self.xavier(self.width, biased and config.output_bias)
     if config.qk_norm:
       self.query_norm = self._norm()
       self.key_norm = self._norm()
@@ -229,13 +234,6 @@ class Cell(base.Cell):
     if self.config.norm_plus_one:
       return norms.PlusOne(epsilon, jnp.float32)
     return nn.RMSNorm(epsilon, dtype=jnp.float32)
-
-  def _dense(self, width, biased):
-    return self.dense(
-      width,
-      use_bias=biased,
-      kernel_init=nn.initializers.xavier_uniform(),
-    )
 
   def init_state(self, B: int) -> attention_ring.Cache | None:
     config = self.config
@@ -270,26 +268,17 @@ class Cell(base.Cell):
       k = self.key_norm(k).astype(x.dtype)
     return Projected(q, k, v, gate)
 
-  def step(
-    self, state: attention_ring.Cache | None, u: Projected
-  ) -> tuple[attention_ring.Cache | None, jax.Array]:
-    state, y = self._attend(state, jax.tree.map(lambda x: x[:, None], u), None)
-    return state, y[:, 0]
-
-  def recur(
+  def advance(
     self,
     state: attention_ring.Cache | None,
     u: Projected,
     starts_BxL: jax.Array | None,
+    impl: str,
   ) -> tuple[attention_ring.Cache | None, jax.Array]:
-    if self.plan.impl == 'scan' and not self._sees_row:
-      return base.scan_steps(self, state, u, starts_BxL)
-    return self._attend(state, u, starts_BxL)
-
-  def _attend(self, state, u, starts_BxL):
-    """Runs any number of steps, for `step` and `recur`."""
-    if self._sees_row:
-      return state, self._gated(self._read_row(u, starts_BxL), u)
+    del impl  # the plan's: a step is a row of one
+    if state is None:
+      base.check_one_document(starts_BxL)
+      return None, self._gated(self._read_row(u), u)
     options = attention.Options(
       impl='auto' if self.plan.impl == 'scan' else self.plan.impl,
       base=self.config.rotary,
@@ -308,8 +297,7 @@ class Cell(base.Cell):
       y *= jax.nn.sigmoid(u.gate_BxLxHxK)
     return y.reshape(*y.shape[:2], -1)
 
-  def _read_row(self, u, starts_BxL):
-    base.check_one_document(starts_BxL)
+  def _read_row(self, u):
     q, k, v, _ = u
     if self.config.rotary:
       position = jnp.arange(q.shape[1])[None]
@@ -323,9 +311,6 @@ class Cell(base.Cell):
       'softmax', ROW_IMPLS[self.plan.impl], operands=self.policy.operands
     )
     return row_attention.attend(q, k, v, options)
-
-  def emit(self, y: jax.Array) -> jax.Array:
-    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
 
 
 def _is_scaling(factor, *band):

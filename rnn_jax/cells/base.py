@@ -61,13 +61,20 @@ class Config:
   """Base of the cells' options.
 
   Attributes:
-    multiplying: values of recurrence.impl whose matmuls have operands in the
-      format of recurrence.operands.
+    impls: values of recurrence.impl that the cell has.
+    multiplying: those whose matmuls have operands in the format of
+      recurrence.operands.
+    own_states: whether those besides 'scan' choose the states that they store,
+      rather than one in remat.every steps.
+    block: longer chunks have a multiple of as many steps.
     excludes: conditions with which the cell isn't available, see
       config/conditions.py.
   """
 
+  impls: ClassVar[tuple[str, ...]] = ('auto', 'scan')
   multiplying: ClassVar[tuple[str, ...]] = ()
+  own_states: ClassVar[bool] = False
+  block: ClassVar[int] = 1
   excludes: ClassVar[tuple[str, ...]] = ()
 
   def check(self, config: config_lib.Config) -> None:
@@ -76,7 +83,16 @@ class Config:
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    raise NotImplementedError
+    _check_impl(config, self.available_impls)
+    if self.own_states:
+      _check_schedule(config)
+    if config.recurrence.impl in ('auto', 'chunked'):
+      _check_chunks(config, self.block)
+
+  @property
+  def available_impls(self) -> tuple[str, ...]:
+    """Those of `impls` that work with the options."""
+    return self.impls
 
   def resolve(self, config: config_lib.Config) -> Self:
     """Returns the options, defaults that depend on `config` filled in."""
@@ -92,12 +108,12 @@ class Config:
     errors.refuse(f'cell.{key}', getattr(self, key), remedy)
 
 
-def check_impl(config: config_lib.Config, impls: tuple[str, ...]) -> None:
-  """Checks that recurrence.impl is one of the cell's `impls`.
+def impls_of(op_impls: tuple[str, ...]) -> tuple[str, ...]:
+  """Returns the impls of a cell that runs an op with these."""
+  return tuple(impl for impl in op_impls if impl != 'step')
 
-  Raises:
-    InputError: it isn't; the message names the cell and its impls.
-  """
+
+def _check_impl(config, impls):
   impl = config.recurrence.impl
   if impl not in impls:
     raise errors.InputError(
@@ -105,12 +121,7 @@ def check_impl(config: config_lib.Config, impls: tuple[str, ...]) -> None:
     )
 
 
-def check_steps(config: config_lib.Config) -> None:
-  """Checks that a remat schedule has steps to schedule.
-
-  Raises:
-    InputError: remat.schedule isn't 'uniform', and the recurrence isn't 'scan'.
-  """
+def _check_schedule(config):
   name, impl = config.remat.schedule, config.recurrence.impl
   if name != 'uniform' and impl != 'scan':
     raise errors.InputError(
@@ -120,18 +131,63 @@ def check_steps(config: config_lib.Config) -> None:
     )
 
 
-def check_kept(config: config_lib.Config) -> None:
-  """Checks that `remat.every` is given only where states are scanned.
+def _check_chunks(config, block):
+  lengths = {
+    'remat.every': config.remat.every,
+    'recurrence.chunk_length': config.recurrence.chunk_length,
+  }
+  for key, steps in lengths.items():
+    if isinstance(steps, int) and steps > block and steps % block:
+      errors.refuse(
+        key,
+        steps,
+        f'give up to {block} or a multiple of it, or use '
+        "recurrence.impl='scan'",
+      )
+
+
+def check_shards(config: config_lib.Config) -> None:
+  """Checks that a cell that stores one state in remat.every has whole rows.
 
   Raises:
-    InputError: the recurrence isn't 'scan'.
+    InputError: rows are sharded.
   """
-  every, impl = config.remat.every, config.recurrence.impl
-  if every not in (0, 'auto') and impl != 'scan':  # 'auto' is resolved later
+  if config.mesh.sequence != 1 and config.remat.every:
     raise errors.InputError(
-      f'remat.every={every!r}: model.cell={config.model.cell!r} under '
-      f"recurrence.impl={impl!r} chooses its own kept states: use 'scan', "
-      'recurrence.chunk_length, or remat.every=0'
+      f'remat.every={config.remat.every!r}: with mesh.sequence='
+      f'{config.mesh.sequence} model.cell={config.model.cell!r} stores all '
+      'states: give 0'
+    )
+
+
+def check_inputs(config: config_lib.Config) -> None:
+  """Checks that all layers of a cell that stores inputs read the same width.
+
+  Raises:
+    InputError: the first layer reads another.
+  """
+  model = config.model
+  if model.embedding_width not in (0, model.width):
+    raise errors.InputError(
+      f'model.embedding_width={model.embedding_width}: model.cell='
+      f'{model.cell!r} stores inputs of one width: give model.width='
+      f'{model.width}, or 0'
+    )
+
+
+def check_window(window: int, config: config_lib.Config) -> None:
+  """Checks the option `window` of a cell whose state has past steps.
+
+  Raises:
+    InputError: no step of a row reaches as far.
+  """
+  data = config.data
+  # A carried state reaches back beyond its row.
+  if window > data.length and not data.carry_state:
+    errors.refuse(
+      'cell.window',
+      window,
+      f'above data.length={data.length}: give 0 for all of a row',
     )
 
 
@@ -228,6 +284,11 @@ class Cell(nn.Module):
       **options,
     )
 
+  def xavier(self, width: int, biased: bool = False) -> nn.Dense:
+    """Returns `dense` of a kernel within Xavier's limits."""
+    init = nn.initializers.xavier_uniform()
+    return self.dense(width, use_bias=biased, kernel_init=init)
+
   def project(self, x_BxLxD: jax.Array) -> PyTree:
     """Returns the inputs of the recurrence, a pytree of BxL... arrays."""
     raise NotImplementedError
@@ -286,6 +347,49 @@ class Cell(nn.Module):
       state, y = self.recur(state, u, starts_BxL)
       y = _name(y, KEPT)
     return state, self.emit(y)
+
+
+class ParallelCell(Cell):
+  """A cell that runs any number of steps at once, `advance`.
+
+  recurrence.impl='scan' is one step in a loop, as for every cell. The output is
+  `output` of y, with dropout by `drop`; `setup` makes both.
+  """
+
+  def advance(
+    self, state: PyTree, u: PyTree, starts_BxL: jax.Array | None, impl: str
+  ) -> tuple[PyTree, PyTree]:
+    """Runs the steps of `u`. Returns (state, y with a time axis).
+
+    Args:
+      state: before the first step.
+      u: the result of `project`.
+      starts_BxL: nonzero where a document begins, or None.
+      impl: one of the config's, or 'step' for a single step.
+    """
+    raise NotImplementedError
+
+  def step(self, state: PyTree, u: PyTree) -> tuple[PyTree, PyTree]:
+    u = jax.tree.map(lambda x: x[:, None], u)
+    state, y = self.advance(state, u, None, 'step')
+    return state, _first(y)
+
+  def recur(
+    self, state: PyTree, u: PyTree, starts_BxL: jax.Array | None
+  ) -> tuple[PyTree, PyTree]:
+    # Without a state, as with sees='row', there are no steps to scan.
+    if self.plan.impl == 'scan' and state is not None:
+      return scan_steps(self, state, u, starts_BxL)
+    if self.config.own_states:
+      return self.advance(state, u, starts_BxL, self.plan.impl)
+    return in_segments(_advance, self, state, (u, starts_BxL))
+
+  def emit(self, y: PyTree) -> PyTree:
+    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
+
+
+def _advance(cell, state, inputs):
+  return cell.advance(state, *inputs, cell.plan.impl)
 
 
 def _name(tree, name):

@@ -40,7 +40,6 @@ from rnn_jax.ops import pairs
 from rnn_jax.ops import rotary
 from rnn_jax.ops.attention import row as row_attention
 
-IMPLS = ('auto', 'scan', 'pairs', 'chunked', 'associative')
 LOGICAL_AXES = {
   'encoder/kernel': 'DxH',
   'gate/kernel': 'HxDx_',
@@ -60,7 +59,15 @@ class Config(base.Config):
   weights: str = config_lib.option('linear', choices=pairs.WEIGHTS)
   dropout: float = config_lib.option(0.0, below=1)  # on s * u
 
+  impls: ClassVar[tuple[str, ...]] = (
+    'auto',
+    'scan',
+    'pairs',
+    'chunked',
+    'associative',
+  )
   multiplying: ClassVar[tuple[str, ...]] = ('chunked',)
+  own_states: ClassVar[bool] = True
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -77,19 +84,24 @@ class Config(base.Config):
       self._refuse(
         'weights', "it has no recurrent form: give 'linear', or sees='row'"
       )
-    base.check_impl(config, self._impls)
-    base.check_steps(config)
-    base.check_kept(config)
-    if config.recurrence.impl == 'pairs' and config.mesh.sequence != 1:
+    super().check(config)
+    every, impl = config.remat.every, config.recurrence.impl
+    if every not in (0, 'auto') and impl != 'scan':  # 'auto' is resolved later
+      raise errors.InputError(
+        f'remat.every={every!r}: model.cell={config.model.cell!r} under '
+        f"recurrence.impl={impl!r} chooses its own kept states: use 'scan', "
+        'recurrence.chunk_length, or remat.every=0'
+      )
+    if impl == 'pairs' and config.mesh.sequence != 1:
       raise errors.InputError(
         "recurrence.impl='pairs' needs a whole row on one device, and "
         f"mesh.sequence={config.mesh.sequence}: give 'auto'"
       )
 
   @property
-  def _impls(self):
+  def available_impls(self) -> tuple[str, ...]:
     if self.sees == 'past':
-      return IMPLS
+      return self.impls
     # There are no steps to scan: 'scan' is 'auto'.
     return ('scan', *row_attention.IMPLS[self.weights])
 
@@ -114,7 +126,7 @@ class Projected(NamedTuple):
 Outputs = tuple[jax.Array, jax.Array]  # (a_BxLxHxD, s_BxLxHxK)
 
 
-class Cell(base.Cell):
+class Cell(base.ParallelCell):
   """The cell; see the module's docstring."""
 
   def setup(self) -> None:
@@ -131,11 +143,7 @@ class Cell(base.Cell):
       dtype=self.policy.activations,
     )
     self.gate = by_head.Dense(config.neurons, self.policy)
-    self.output = self.dense(
-      self.width,
-      use_bias=False,
-      kernel_init=nn.initializers.xavier_uniform(),
-    )
+    self.output = self.xavier(self.width)
     self.drop = nn.Dropout(config.dropout)
 
   @property
@@ -167,24 +175,8 @@ class Cell(base.Cell):
   def units(self, u: Projected) -> jax.Array:
     return u.s_BxLxHxK
 
-  def step(
-    self, state: State | None, u: Projected
-  ) -> tuple[State | None, Outputs]:
-    one = jax.tree.map(lambda x: x[:, None], u)
-    state, y = self._advance(state, one, None, 'step')
-    return state, jax.tree.map(lambda y: y[:, 0], y)
-
-  def recur(
-    self, state: State | None, u: Projected, starts_BxL: jax.Array | None
-  ) -> tuple[State | None, Outputs]:
-    if self.plan.impl == 'scan' and not self._sees_row:
-      return base.scan_steps(self, state, u, starts_BxL)
-    return self._advance(state, u, starts_BxL, self._impl(u))
-
-  def _impl(self, u):
+  def _chosen(self, u):
     """The impl of 'auto': for short rows, pairs are cheapest."""
-    if self.plan.impl != 'auto':
-      return self.plan.impl
     length, width = u.x_BxLxD.shape[1:]
     neurons = self.config.neurons
     break_even = 2 * neurons * width / (neurons + width)
@@ -193,12 +185,17 @@ class Cell(base.Cell):
       'pairs' if short and devices.current().time_shards == 1 else 'chunked'
     )
 
-  def _advance(self, state, u, starts_BxL, impl):
-    """Runs any number of steps. Returns (state, Outputs)."""
+  def advance(
+    self,
+    state: State | None,
+    u: Projected,
+    starts_BxL: jax.Array | None,
+    impl: str,
+  ) -> tuple[State | None, Outputs]:
     s, x = u
     B, L, heads, _ = s.shape
     v = jnp.broadcast_to(x[:, :, None], (B, L, heads, x.shape[-1]))
-    if self._sees_row:
+    if state is None:
       base.check_one_document(starts_BxL)
       r = self._rotated(
         s, rotary.table(L, s.shape[-1] // 2, self.config.rotary)
@@ -214,6 +211,7 @@ class Cell(base.Cell):
     steps, position_BxL = devices.current().count(steps, L, starts_BxL)
     half, turns = s.shape[-1] // 2, self.config.rotary
     r = self._rotated(s, rotary.angles(position_BxL, half, turns))
+    impl = self._chosen(u) if impl == 'auto' else impl
     memory, a = self._read_past(state.memory_BxHxKxD, r, v, starts_BxL, impl)
     state = State(memory, steps.astype(jnp.float32))
     return state, (a.astype(x.dtype), s)

@@ -20,7 +20,6 @@ import dataclasses
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import by_head
@@ -46,6 +45,10 @@ class Config(matrix.Config):
   def widths(self) -> dict[str, int]:
     return super().widths | {'gate': self.rank}
 
+  @property
+  def shared(self) -> tuple[str, ...]:
+    return ('gate',) * self.shared_gate
+
 
 class Cell(matrix.Cell):
   """The cell; see the module's docstring."""
@@ -58,23 +61,6 @@ class Cell(matrix.Cell):
     self.gate_up = self.param('gate_up', init, shape)
     zeros = nn.initializers.zeros
     self.gate_bias = self.param('gate_bias', zeros, shape[::2])
-    if config.shared_gate:
-      self.gate_down = self.dense(config.rank, use_bias=False)
-
-  @property
-  def projected(self) -> dict[str, int]:
-    widths = self.config.widths
-    if self.config.shared_gate:
-      del widths['gate']  # the last, which `project` adds
-    return widths
-
-  def project(self, x_BxLxD: jax.Array) -> jax.Array:
-    u = super().project(x_BxLxD)
-    if not self.config.shared_gate:
-      return u
-    gate = self.gate_down(x_BxLxD)[:, :, None]
-    shape = *u.shape[:-1], self.config.rank
-    return jnp.concatenate([u, jnp.broadcast_to(gate, shape)], -1)
 
   def read(
     self, extra: None, parts: matrix.Parts, starts_BxL: jax.Array | None

@@ -50,6 +50,10 @@ class Config(delta.Config):
   def widths(self) -> dict[str, int]:
     return super().widths | dict.fromkeys(SHARED, self.rank)
 
+  @property
+  def shared(self) -> tuple[str, ...]:
+    return SHARED * self.shared_gate
+
 
 class Cell(delta.Cell):
   """The cell; see the module's docstring."""
@@ -69,27 +73,6 @@ class Cell(delta.Cell):
       self.output_gate_bias = self.param(
         'output_gate_bias', nn.initializers.zeros, (H, P)
       )
-    if config.shared_gate:
-      self.decay_down = self.dense(config.rank, use_bias=False)
-      self.output_gate_down = self.dense(config.rank, use_bias=False)
-
-  @property
-  def projected(self) -> dict[str, int]:
-    widths = self.config.widths
-    if not self.config.shared_gate:
-      return widths
-    return {name: x for name, x in widths.items() if name not in SHARED}
-
-  def project(self, x_BxLxD: jax.Array) -> jax.Array:
-    u = super().project(x_BxLxD)
-    if not self.config.shared_gate:
-      return u
-    shape = *u.shape[:-1], self.config.rank
-    low = [
-      jnp.broadcast_to(down(x_BxLxD)[:, :, None], shape)
-      for down in (self.decay_down, self.output_gate_down)
-    ]
-    return jnp.concatenate([u, *low], -1)
 
   def decay(self, parts: matrix.Parts) -> jax.Array:
     raw = by_head.product(parts['decay'], self.decay_up)

@@ -26,6 +26,7 @@ Linear: An Expressive, Efficient Attention Architecture", 2025.
 """
 
 import dataclasses
+from typing import ClassVar
 from typing import NamedTuple
 from typing import Self
 
@@ -35,13 +36,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import attention
 from rnn_jax.ops.attention import blocked as attention_blocked
 from rnn_jax.ops.attention import ring as attention_ring
 
-IMPLS = ('auto', 'scan', 'exact', 'blocked')
 LOGICAL_AXES = {
   'query/kernel': 'Dx_',
   'query_down/kernel': 'Dx_',
@@ -77,6 +76,10 @@ class Config(base.Config):
   biases: bool = False  # of the maps to ranks, and of the output
   dropout: float = config_lib.option(0.0, below=1)  # on y
 
+  impls: ClassVar[tuple[str, ...]] = ('auto', 'scan', 'exact', 'blocked')
+  own_states: ClassVar[bool] = True
+  excludes: ClassVar[tuple[str, ...]] = ('mesh.sequence!=1',)
+
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
@@ -87,18 +90,8 @@ class Config(base.Config):
       self._refuse('rotary', 'give a number above 1, or 0 for no positions')
     if self.rotary and self.shared_width % 2:
       self._refuse('shared_width', 'rotary positions need an even number')
-    data, mesh = config.data, config.mesh
-    if self.window > data.length and not data.carry_state:
-      self._refuse(
-        'window', f'above data.length={data.length}: give 0 for all of a row'
-      )
-    if mesh.sequence != 1:
-      raise errors.InputError(
-        f'mesh.sequence={mesh.sequence}: model.cell={config.model.cell!r} runs '
-        'a row on one device: give 1'
-      )
-    base.check_impl(config, IMPLS)
-    base.check_steps(config)
+    base.check_window(self.window, config)
+    super().check(config)
 
   def resolve(self, config: config_lib.Config) -> Self:
     """Returns the options with data.length for a window of 0."""
@@ -120,25 +113,18 @@ class Cell(base.Cell):
     config = self.config
     queries = config.heads * (config.shared_width + config.key_width)
     if config.query_rank:
-      self.query_down = self._dense(config.query_rank, config.biases)
+      self.query_down = self.xavier(config.query_rank, config.biases)
       self.query_norm = self._norm()
-      self.query_up = self._dense(queries)
+      self.query_up = self.xavier(queries)
     else:
-      self.query = self._dense(queries)
+      self.query = self.xavier(queries)
     latent = config.kv_rank + config.shared_width
-    self.latent = self._dense(latent, config.biases)
+    self.latent = self.xavier(latent, config.biases)
     self.latent_norm = self._norm()
     columns = config.heads * (config.key_width + config.value_width)
     self.expand = _Kernel((config.kv_rank, columns))
-    self.output = self._dense(self.width, config.biases)
+    self.output = self.xavier(self.width, config.biases)
     self.drop = nn.Dropout(config.dropout)
-
-  def _dense(self, width, biased=False):
-    return self.dense(
-      width,
-      use_bias=biased,
-      kernel_init=nn.initializers.xavier_uniform(),
-    )
 
   def _norm(self):
     return nn.RMSNorm(self.config.norm_epsilon, dtype=jnp.float32)

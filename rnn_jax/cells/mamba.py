@@ -25,7 +25,7 @@ Spaces", 2023.
 """
 
 import dataclasses
-import functools
+from typing import ClassVar
 from typing import NamedTuple
 from typing import Self
 
@@ -38,8 +38,8 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import devices
+from rnn_jax.ops import linear_scan
 
-IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native')
 LOGICAL_AXES = {
   'projection/kernel': 'DxH',
   'taps': '_xH',
@@ -68,24 +68,21 @@ class Config(base.Config):
   # On the gated outputs of the recurrence.
   dropout: float = config_lib.option(0.0, below=1)
 
+  impls: ClassVar[tuple[str, ...]] = base.impls_of(linear_scan.IMPLS)
+
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    base.check_impl(config, IMPLS)
+    super().check(config)
+    base.check_shards(config)
     width = self.resolve(config).inner_width
     if (shards := config.mesh.tensor) > 1 and width % shards:
       raise errors.InputError(
         f'mesh.tensor={shards}: it must divide the {width} channels of '
         f'cell.inner_width={self.inner_width}'
-      )
-    if config.mesh.sequence != 1 and config.remat.every:
-      raise errors.InputError(
-        f'remat.every={config.remat.every!r}: with mesh.sequence='
-        f'{config.mesh.sequence} model.cell={config.model.cell!r} stores all '
-        'states: give 0'
       )
 
   def resolve(self, config: config_lib.Config) -> Self:
@@ -122,26 +119,24 @@ class _Read(NamedTuple):
   loga_BxLxSxK: jax.Array
 
 
-class Cell(base.Cell):
+class Cell(base.ParallelCell):
   """The cell; see the module's docstring."""
 
   def setup(self) -> None:
     config = self._widths
     S, K = config.inner_width, config.key_width
-    xavier = nn.initializers.xavier_uniform()
-    dense = functools.partial(self.dense, use_bias=False, kernel_init=xavier)
-    self.projection = dense(2 * S)
+    self.projection = self.xavier(2 * S)
     self.taps = self.param('taps', matrix.init_taps, (config.convolution, S))
     if config.convolution_bias:
       self.taps_bias = self.param('taps_bias', nn.initializers.zeros, (S,))
-    self.selection = dense(config.rank + 2 * K)
+    self.selection = self.xavier(config.rank + 2 * K)
     # Evenly within R^-1/2.
     even = nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform')
-    self.dt = dense(S, kernel_init=even)
+    self.dt = self.dense(S, use_bias=False, kernel_init=even)
     self.dt_bias = self.param('dt_bias', matrix.init_steps, (S,))
     self.log_rate = self.param('log_rate', _init_rates, (S, K))
     self.skip = self.param('skip', nn.initializers.ones, (S,))
-    self.output = dense(self.width)
+    self.output = self.xavier(self.width)
     self.drop = nn.Dropout(config.dropout)
 
   @property
@@ -165,26 +160,18 @@ class Cell(base.Cell):
     u = self.projection(x_BxLxD)
     return u.reshape(*u.shape[:2], -1, 2)
 
-  def step(self, state: State, u_BxSx2: jax.Array) -> tuple[State, jax.Array]:
-    state, y = self._advance(state, (u_BxSx2[:, None], None), 'step')
-    return state, y[:, 0]
-
   def gates(self, state: State, u_BxSx2: jax.Array) -> base.Gates:
     _, read = self._read(state, u_BxSx2[:, None, :, 0], None)
     loga = read.loga_BxLxSxK[:, 0]
     return base.Gates({'keep': jnp.exp(loga)}, loga)
 
-  def recur(
-    self, state: State, u_BxLxSx2: jax.Array, starts_BxL: jax.Array | None
+  def advance(
+    self,
+    state: State,
+    u_BxLxSx2: jax.Array,
+    starts_BxL: jax.Array | None,
+    impl: str,
   ) -> tuple[State, jax.Array]:
-    if self.plan.impl == 'scan':
-      return base.scan_steps(self, state, u_BxLxSx2, starts_BxL)
-    run = functools.partial(type(self)._advance, impl=self.plan.impl)
-    return base.in_segments(run, self, state, (u_BxLxSx2, starts_BxL))
-
-  def _advance(self, state, inputs, impl):
-    """Runs any number of steps, for `step` and `recur`."""
-    u_BxLxSx2, starts_BxL = inputs
     raw, z = u_BxLxSx2[..., 0], u_BxLxSx2[..., 1]
     before, read = self._read(state, raw, starts_BxL)
     write = read.dt_BxLxS * read.x_BxLxS
@@ -229,9 +216,6 @@ class Cell(base.Cell):
       both = current.tp_copy(current.tp_reduce(both))
     rank, keys = self._widths.rank, self._widths.key_width
     return jnp.split(both, [rank, rank + keys], -1)
-
-  def emit(self, y: jax.Array) -> jax.Array:
-    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
 
 
 def _init_rates(key, shape, dtype=jnp.float32):

@@ -39,7 +39,6 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells.parts import matrix
 
 LOGICAL_AXES = matrix.LOGICAL_AXES | {'gate_bias': 'Hx_', 'norm/scale': 'Hx_'}
@@ -61,20 +60,7 @@ class Config(matrix.Config):
   norm: str = config_lib.option('rms', choices=NORMS)
 
   scaled_axes: ClassVar[tuple[int, ...]] = (-2, -1)
-
-  def check(self, config: config_lib.Config) -> None:
-    """Checks the options against each other and the whole config.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    if config.mesh.sequence != 1:
-      raise errors.InputError(
-        f'mesh.sequence={config.mesh.sequence}: model.cell='
-        f'{config.model.cell!r} finds the maximum m of a row on one device: '
-        'give 1'
-      )
-    super().check(config)
+  excludes: ClassVar[tuple[str, ...]] = ('mesh.sequence!=1',)
 
   @property
   def widths(self) -> dict[str, int]:

@@ -17,7 +17,6 @@ Source: Bradbury et al., "Quasi-Recurrent Neural Networks", 2016.
 """
 
 import dataclasses
-import functools
 from typing import ClassVar
 from typing import NamedTuple
 
@@ -25,10 +24,10 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import vector
 from rnn_jax.ops import devices
+from rnn_jax.ops import linear_scan
 
 GATES = {'f': 2, 'fo': 3, 'ifo': 4}  # by pooling
 LOGICAL_AXES = vector.LOGICAL_AXES
@@ -42,13 +41,8 @@ class Config(vector.Config):
   pooling: str = config_lib.option('fo', choices=tuple(GATES))  # or 'f', 'ifo'
   forget_bias: float = 1.0  # initial b of f, which keeps h
 
-  impls: ClassVar[tuple[str, ...]] = (
-    'auto',
-    'scan',
-    'chunked',
-    'associative',
-    'native',
-  )
+  impls: ClassVar[tuple[str, ...]] = base.impls_of(linear_scan.IMPLS)
+  excludes: ClassVar[tuple[str, ...]] = ()
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -56,20 +50,9 @@ class Config(vector.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    model = config.model
-    if model.embedding_width not in (0, model.width):
-      raise errors.InputError(
-        f"model.embedding_width={model.embedding_width}: model.cell='qrnn' "
-        f'stores inputs of one width: give model.width={model.width}, or 0'
-      )
     super().check(config)
-
-  def _check_sequence(self, config):
-    if config.mesh.sequence != 1 and config.remat.every:
-      raise errors.InputError(
-        f'remat.every={config.remat.every!r}: with mesh.sequence='
-        f"{config.mesh.sequence} model.cell='qrnn' stores all states: give 0"
-      )
+    base.check_inputs(config)
+    base.check_shards(config)
 
 
 class State(NamedTuple):
@@ -79,7 +62,7 @@ class State(NamedTuple):
   inputs_BxWxD: jax.Array
 
 
-class Cell(vector.Cell):
+class Cell(vector.Cell, base.ParallelCell):
   """The cell; see the module's docstring."""
 
   @property
@@ -98,10 +81,6 @@ class Cell(vector.Cell):
   def project(self, x_BxLxD: jax.Array) -> jax.Array:
     return x_BxLxD  # the gates read earlier inputs from the state
 
-  def step(self, state: State, u: jax.Array) -> tuple[State, jax.Array]:
-    state, y = self._advance(state, (u[:, None], None), 'step')
-    return state, y[:, 0]
-
   def gates(self, state: State, u: jax.Array) -> base.Gates:
     _, (_, f, *others) = self._raw(state, u[:, None], None)
     f, *others = (x[:, 0] for x in (f, *others))
@@ -111,17 +90,13 @@ class Cell(vector.Cell):
       values['read'] = jax.nn.sigmoid(others[0])
     return base.Gates(values, jax.nn.log_sigmoid(f))
 
-  def recur(
-    self, state: State, u: jax.Array, starts_BxL: jax.Array | None
+  def advance(
+    self,
+    state: State,
+    x_BxLxD: jax.Array,
+    starts_BxL: jax.Array | None,
+    impl: str,
   ) -> tuple[State, jax.Array]:
-    if self.plan.impl == 'scan':
-      return base.scan_steps(self, state, u, starts_BxL)
-    run = functools.partial(type(self)._advance, impl=self.plan.impl)
-    return base.in_segments(run, self, state, (u, starts_BxL))
-
-  def _advance(self, state, inputs, impl):
-    """Runs any number of steps, for `step` and `recur`."""
-    x_BxLxD, starts_BxL = inputs
     before, (z, f, *others) = self._raw(state, x_BxLxD, starts_BxL)
     f = jax.nn.sigmoid(f)
     i = jax.nn.sigmoid(others[1]) if self.parts == 4 else 1 - f

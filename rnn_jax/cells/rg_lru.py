@@ -18,7 +18,7 @@ Attention for Efficient Language Models", 2024.
 """
 
 import dataclasses
-import functools
+from typing import ClassVar
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -26,13 +26,12 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import by_head
 from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import devices
+from rnn_jax.ops import linear_scan
 
-IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native')
 LOGICAL_AXES = {
   'projection/kernel': 'DxH',
   'projection/bias': 'H',
@@ -58,19 +57,16 @@ class Config(base.Config):
   whole_start: bool = False  # a document's first step adds i u unscaled
   dropout: float = config_lib.option(0.0, below=1)  # on h * g
 
+  impls: ClassVar[tuple[str, ...]] = base.impls_of(linear_scan.IMPLS)
+
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
 
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    base.check_impl(config, IMPLS)
-    if config.mesh.sequence != 1 and config.remat.every:
-      raise errors.InputError(
-        f'remat.every={config.remat.every!r}: with mesh.sequence='
-        f'{config.mesh.sequence} model.cell={config.model.cell!r} stores all '
-        'states: give 0'
-      )
+    super().check(config)
+    base.check_shards(config)
 
 
 class State(NamedTuple):
@@ -81,19 +77,19 @@ class State(NamedTuple):
   steps_B: jax.Array | None = None  # of the document, with `whole_start`
 
 
-class Cell(base.Cell):
+class Cell(base.ParallelCell):
   """The cell; see the module's docstring."""
 
   def setup(self) -> None:
-    config, xavier = self.config, nn.initializers.xavier_uniform()
+    config = self.config
     width = config.heads * config.head_width
-    self.projection = self.dense(2 * width, kernel_init=xavier)
+    self.projection = self.xavier(2 * width, biased=True)
     shape = config.convolution, width
     self.taps = self.param('taps', matrix.init_taps, shape)
     self.taps_bias = self.param('taps_bias', nn.initializers.zeros, (width,))
     self.gate = by_head.Dense(2 * config.head_width, self.policy, biased=True)
     self.decay = self.param('decay', _init_decay, (width,))
-    self.output = self.dense(self.width, kernel_init=xavier)
+    self.output = self.xavier(self.width, biased=True)
     self.drop = nn.Dropout(config.dropout)
 
   def init_state(self, B: int) -> State:
@@ -113,27 +109,19 @@ class Cell(base.Cell):
     x = self.projection(x_BxLxD)
     return x.reshape(*x.shape[:2], self.config.heads, -1)
 
-  def step(self, state: State, u_BxHxC: jax.Array) -> tuple[State, jax.Array]:
-    state, y = self._advance(state, (u_BxHxC[:, None], None), 'step')
-    return state, y[:, 0]
-
   def gates(self, state: State, u_BxHxC: jax.Array) -> base.Gates:
     raw, _ = jnp.split(u_BxHxC[:, None], 2, -1)
     _, _, loga, write = self._read(state, raw, None)
     loga, write = loga[:, 0], write[:, 0]
     return base.Gates({'keep': jnp.exp(loga), 'write': write}, loga)
 
-  def recur(
-    self, state: State, u_BxLxHxC: jax.Array, starts_BxL: jax.Array | None
+  def advance(
+    self,
+    state: State,
+    u_BxLxHxC: jax.Array,
+    starts_BxL: jax.Array | None,
+    impl: str,
   ) -> tuple[State, jax.Array]:
-    if self.plan.impl == 'scan':
-      return base.scan_steps(self, state, u_BxLxHxC, starts_BxL)
-    run = functools.partial(type(self)._advance, impl=self.plan.impl)
-    return base.in_segments(run, self, state, (u_BxLxHxC, starts_BxL))
-
-  def _advance(self, state, inputs, impl):
-    """Runs any number of steps, for `step` and `recur`."""
-    u_BxLxHxC, starts_BxL = inputs
     raw, gate = jnp.split(u_BxLxHxC, 2, -1)
     before, u, loga, write = self._read(state, raw, starts_BxL)
     steps_B, share = self._share(state.steps_B, loga, starts_BxL)
@@ -172,9 +160,6 @@ class Cell(base.Cell):
     r, i = (jax.nn.sigmoid(x).reshape(B, L, -1) for x in jnp.split(raw, 2, -1))
     loga = -SHARPNESS * jax.nn.softplus(self.decay)[None, None] * r
     return before, u.astype(jnp.float32), loga, i
-
-  def emit(self, y: jax.Array) -> jax.Array:
-    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
 
 
 def _complement(loga):

@@ -41,7 +41,6 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import by_head
 from rnn_jax.cells.parts import delta as delta_parts
@@ -96,7 +95,10 @@ class Config(base.Config):
   # On the gated outputs of the recurrence.
   dropout: float = config_lib.option(0.0, below=1)
 
+  impls: ClassVar[tuple[str, ...]] = delta_parts.IMPLS
   multiplying: ClassVar[tuple[str, ...]] = delta.MULTIPLYING
+  own_states: ClassVar[bool] = True
+  excludes: ClassVar[tuple[str, ...]] = ('mesh.sequence!=1',)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -104,13 +106,8 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    delta_parts.check_recurrence(config)
-    model = config.model
-    if model.embedding_width not in (0, model.width):
-      raise errors.InputError(
-        f"model.embedding_width={model.embedding_width}: model.cell='rwkv7' "
-        f'stores inputs of one width: give model.width={model.width}, or 0'
-      )
+    super().check(config)
+    base.check_inputs(config)
 
   @property
   def ranks(self) -> dict[str, int]:
@@ -152,7 +149,7 @@ class _Read(NamedTuple):
   mix: jax.Array | None  # how much of the first layer's values v gets
 
 
-class Cell(base.Cell):
+class Cell(base.ParallelCell):
   """The cell; see the module's docstring."""
 
   def setup(self) -> None:
@@ -162,12 +159,7 @@ class Cell(base.Cell):
     widths = {'r': H * K, 'k': H * K, 'v': H * P}
     widths |= {name: sets * rank for name, rank in config.ranks.items()}
     self.projections = {
-      name: self.dense(
-        width,
-        use_bias=False,
-        kernel_init=nn.initializers.xavier_uniform(),
-      )
-      for name, width in widths.items()
+      name: self.xavier(width) for name, width in widths.items()
     }
     up = nn.initializers.lecun_normal(batch_axis=0)
     outputs = {'w': K, 'a': K, 'g': P, MIX: P}
@@ -185,11 +177,7 @@ class Cell(base.Cell):
     self.bonus = self.param('bonus', constant(-0.04), (H, K))
     self.norm_scale = self.param('norm_scale', nn.initializers.ones, (H, P))
     self.norm_bias = self.param('norm_bias', nn.initializers.zeros, (H, P))
-    self.output = self.dense(
-      self.width,
-      use_bias=False,
-      kernel_init=nn.initializers.xavier_uniform(),
-    )
+    self.output = self.xavier(self.width)
     self.drop = nn.Dropout(config.dropout)
 
   @property
@@ -214,26 +202,15 @@ class Cell(base.Cell):
   def project(self, x_BxLxD: PyTree) -> PyTree:
     return x_BxLxD  # what is projected reads earlier inputs from the state
 
-  def step(self, state: State, u: PyTree) -> tuple[State, PyTree]:
-    u = jax.tree.map(lambda x: x[:, None], u)
-    state, y = self._advance(state, u, None, 'step')
-    return state, jax.tree.map(lambda y: y[:, 0], y)
-
   def gates(self, state: State, u: PyTree) -> base.Gates:
     x = u[0] if self.config.value_residual else u
     _, read = self._read(state.input_Bx1xD, x[:, None], None)
     loga, rate = read.loga[:, 0], read.a[:, 0]
     return base.Gates({'keep': jnp.exp(loga), 'write': rate}, loga)
 
-  def recur(
-    self, state: State, u: PyTree, starts_BxL: jax.Array | None
+  def advance(
+    self, state: State, u: PyTree, starts_BxL: jax.Array | None, impl: str
   ) -> tuple[State, PyTree]:
-    if self.plan.impl == 'scan':
-      return base.scan_steps(self, state, u, starts_BxL)
-    return self._advance(state, u, starts_BxL, self.plan.impl)
-
-  def _advance(self, state, u, starts_BxL, impl):
-    """Runs any number of steps, for `step` and `recur`."""
     x, first = u if self.config.value_residual else (u, None)
     before, read = self._read(state.input_Bx1xD, x, starts_BxL)
     if first is not None:
@@ -313,9 +290,9 @@ class Cell(base.Cell):
     return o * scale * self.norm_scale[None, None] + self.norm_bias[None, None]
 
   def emit(self, y: PyTree) -> PyTree:
-    y, first = y if self.config.value_residual else (y, None)
-    y = self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
-    return y if first is None else (y, first)
+    if not self.config.value_residual:
+      return super().emit(y)
+    return super().emit(y[0]), y[1]
 
 
 def _init_shift(key, shape, dtype=jnp.float32):

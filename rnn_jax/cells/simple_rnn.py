@@ -47,6 +47,7 @@ from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import attention
 from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import devices
+from rnn_jax.ops import gla
 from rnn_jax.ops import precision
 from rnn_jax.ops.attention import ring as attention_ring
 from rnn_jax.ops.gla import native as gla_native
@@ -54,6 +55,7 @@ from rnn_jax.ops.gla import projected as gla_projected
 
 PRESETS = ('simple', 'modified', 'improved', 'coupled')
 NORMED = PRESETS[2:]  # with a convolution, a norm and an output gate
+COUPLED = "cell.preset='coupled'"  # the condition of some options
 DECAYS = ('key', 'head')
 ATTENTIONS = ('none', 'dot', 'general')
 ACTIVATIONS: dict[str, tuple[str, str, str]] = {  # of q, k and v
@@ -99,19 +101,24 @@ class Config(base.Config):
   gate_spread: float = 2.0  # first head starts at gate_bias - 2, last at + 2
   # Presets 'improved', 'coupled': number of taps; 0: none.
   convolution: int = config_lib.option(4, minimum=0)
-  # The others: only of preset 'coupled'. Of heads, which share keys.
-  groups: int = config_lib.option(1, minimum=1)
-  input_gate: bool = True  # keys are scaled by 1 - g
-  skip: bool = True  # d_h v is added to y
-  taps_bias: bool = True
-  even_taps: bool = True  # drawn evenly, not near the identity
+  # Of heads, which share keys.
+  groups: int = config_lib.option(1, minimum=1, needs=COUPLED)
+  # Keys are scaled by 1 - g.
+  input_gate: bool = config_lib.option(True, needs=COUPLED)
+  skip: bool = config_lib.option(True, needs=COUPLED)  # d_h v is added to y
+  taps_bias: bool = config_lib.option(True, needs=COUPLED)
+  # Drawn evenly, not near the identity.
+  even_taps: bool = config_lib.option(True, needs=COUPLED)
   dropout: float = config_lib.option(0.0, below=1)  # on y
   # Luong attention over past y: 'dot', 'general'.
   attention: str = config_lib.option('none', choices=ATTENTIONS)
   # Past outputs that it sees, W.
   attention_window: int = config_lib.option(512, minimum=1)
 
+  impls: ClassVar[tuple[str, ...]] = matrix.IMPLS
   multiplying: ClassVar[tuple[str, ...]] = precision.MULTIPLYING
+  own_states: ClassVar[bool] = True
+  block: ClassVar[int] = gla.BLOCK
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -119,14 +126,12 @@ class Config(base.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    matrix.check_recurrence(config)
+    super().check(config)
     if self.preset != 'coupled':
-      for key in COUPLED:
-        if getattr(self, key) != getattr(Config, key):
-          self._refuse(key, "only cell.preset='coupled' has it: leave it out")
-    elif self.heads % self.groups:
+      return
+    if self.heads % self.groups:
       self._refuse('groups', f'it must divide cell.heads={self.heads}')
-    elif (shards := config.mesh.tensor) > 0 and self.groups % shards:
+    if (shards := config.mesh.tensor) > 0 and self.groups % shards:
       self._refuse('groups', f'mesh.tensor={shards} must divide it')
 
   def of_shard(self, shards: int) -> Self:
@@ -161,9 +166,6 @@ class Config(base.Config):
     return parts
 
 
-COUPLED = 'groups', 'input_gate', 'skip', 'taps_bias', 'even_taps'
-
-
 class State(NamedTuple):
   """The state between two steps. Unused parts are None."""
 
@@ -181,7 +183,7 @@ class Channels(NamedTuple):
   loga_BxLxHxK: jax.Array
 
 
-class Cell(base.Cell):
+class Cell(base.ParallelCell):
   """The cell; see the module's docstring."""
 
   def setup(self) -> None:
@@ -208,7 +210,7 @@ class Cell(base.Cell):
       self.norm = nn.RMSNorm(dtype=jnp.float32, use_scale=False)
       self.gate_bias = self.param('gate_bias', self._spread_biases)
     if config.attention == 'general':
-      self.attention_weights = self._dense(self._outputs, biased=False)
+      self.attention_weights = self.xavier(self._outputs)
     self.output = self._dense(self.width)
     self.drop = nn.Dropout(config.dropout)
 
@@ -239,12 +241,8 @@ class Cell(base.Cell):
       return jnp.linspace(*ends, config.memories * gates)
     return jnp.repeat(jnp.linspace(*ends, config.memories), gates)
 
-  def _dense(self, width, biased=True):
-    return self.dense(
-      width,
-      use_bias=biased and not self._normed,
-      kernel_init=nn.initializers.xavier_uniform(),
-    )
+  def _dense(self, width):
+    return self.xavier(width, biased=not self._normed)
 
   def init_state(self, B: int) -> State:
     config = self.config
@@ -279,11 +277,6 @@ class Cell(base.Cell):
   def _by_heads(self, x):
     return x.reshape(*x.shape[:2], self.config.memories, -1)
 
-  def step(self, state: State, u_BxHxC: jax.Array) -> tuple[State, jax.Array]:
-    # A library call takes longer than a step's few operations.
-    state, y = self._advance(state, u_BxHxC[:, None], None, 'step')
-    return state, y[:, 0]
-
   def gates(self, state: State, u_BxHxC: jax.Array) -> base.Gates:
     _, read = self.read(state.inputs, u_BxHxC[:, None])
     loga = read.loga_BxLxHxK[:, 0]
@@ -292,15 +285,13 @@ class Cell(base.Cell):
       values['write'] = read.k_BxLxHxK[:, 0]
     return base.Gates(values, loga)
 
-  def recur(
-    self, state: State, u_BxLxHxC: jax.Array, starts_BxL: jax.Array | None
+  def advance(
+    self,
+    state: State,
+    u_BxLxHxC: jax.Array,
+    starts_BxL: jax.Array | None,
+    impl: str,
   ) -> tuple[State, jax.Array]:
-    if self.plan.impl == 'scan':
-      return base.scan_steps(self, state, u_BxLxHxC, starts_BxL)
-    return self._advance(state, u_BxLxHxC, starts_BxL, self.plan.impl)
-
-  def _advance(self, state, u_BxLxHxC, starts_BxL, impl):
-    """Runs any number of steps, for `step` and `recur`."""
     if self._is_native(u_BxLxHxC.dtype, impl):
       memory, inputs, y, gate = self._native(state, u_BxLxHxC, starts_BxL)
     else:
@@ -428,9 +419,6 @@ class Cell(base.Cell):
 
   def _parts(self, u_BxLxHxC):
     return matrix.split(u_BxLxHxC, self.config.head_widths)
-
-  def emit(self, y: jax.Array) -> jax.Array:
-    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
 
 
 def separate_projections(params: base.PyTree, config: Config) -> base.PyTree:

@@ -21,10 +21,13 @@ from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import precision
 from rnn_jax.parallel import fsdp
+from tests.cells import equations
+from tests.cells.equations import common
 from tests.support import close
 from tests.support import draws
 
 NAMES = config_lib.names('cells')
+EQUATIONS = equations.EQUATIONS
 SMALL = {'heads': 2, 'key_width': 3, 'value_width': 4}
 VARIANTS = {
   'simple_rnn': (
@@ -57,7 +60,8 @@ VARIANTS = {
   'bdh': ({'heads': 2, 'neurons': 16, 'rotary': 100.0},),
   'gla': (
     {**SMALL, 'rank': 2},
-    {**SMALL, 'rank': 2, 'shared_gate': True, 'norm_scale': True},
+    {**SMALL, 'rank': 2, 'shared_gate': True, 'norm_scale': True}
+    | {'temperature': 8.0},
   ),
   'hgrn2': ({**SMALL, 'lower_bound': 0.1},),
   'mamba2': (
@@ -70,7 +74,7 @@ VARIANTS = {
   'retnet': ({**SMALL, 'key_width': 4},),
   'mlstm': (
     SMALL,
-    {**SMALL, 'gate_cap': 5.0, 'normalizer_epsilon': 0.1}
+    {**SMALL, 'gate_cap': 2.0, 'normalizer_epsilon': 0.1}
     | {'norm': 'layer', 'norm_scale': True},
   ),
   'rg_lru': (
@@ -86,6 +90,35 @@ VARIANTS = {
   'rwkv7': (
     {**SMALL, 'rank': 2},
     {**SMALL, 'rank': 2, 'rate_rank': 1, 'gate_rank': 3, 'shared_gate': True},
+  ),
+}
+# Options that are compared with the equation only, over whole rows.
+OTHERS = {
+  'simple_rnn': (
+    {**SMALL, 'preset': 'simple', 'attention': 'dot'},
+    {**SMALL, 'decay': 'head', 'convolution': 0},
+    {**SMALL, 'preset': 'coupled', 'heads': 4, 'groups': 2},
+  ),
+  'attention': (
+    {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'output_gate': True}
+    | {'window': 3, 'top_k': 1, 'rotary': 0.0},
+    {'heads': 4, 'kv_heads': 2, 'head_width': 2, 'output_gate': True}
+    | {'sees': 'row'},
+  ),
+  'latent_attention': (
+    {'heads': 2, 'key_width': 3, 'shared_width': 4, 'value_width': 4}
+    | {'kv_rank': 5, 'window': 30, 'rotary': 100.0},
+  ),
+  'qrnn': ({'pooling': 'f'}, {'pooling': 'ifo', 'taps': 1}),
+  'rhn': ({'depth': 3},),
+  'lstm': ({},),
+  'bdh': (
+    {'heads': 2, 'neurons': 16, 'sees': 'row'},
+    {'heads': 2, 'neurons': 16, 'sees': 'row', 'weights': 'softmax'},
+  ),
+  'deltanet': ({**SMALL, 'convolution': 3},),
+  'kda': (
+    {**SMALL, 'rank': 2, 'shared_gate': True, 'output_gate_bias': False},
   ),
 }
 IMPLS = {
@@ -104,6 +137,8 @@ CASES = {
   for name in NAMES
   for n, options in enumerate(VARIANTS.get(name, ({},)))
 }
+OURS = [case for case, (name, _) in CASES.items() if name in EQUATIONS]
+SIZED = [case for case in OURS if CASES[case][0] in equations.SIZES]
 REACH = {
   'attention-0': 3,
   'latent_attention-0': 3,
@@ -116,6 +151,7 @@ WIDTHS = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 B, L = 2, 10
 HALF = L // 2  # where a document begins, within a chunk of 4
 CLOSE = 1e-5  # measured: 2.4e-6, of the largest number of each array
+EQUAL = 2e-6  # to float64 equations; measured: 6e-7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +164,8 @@ class Example:
   x: np.ndarray
   starts: np.ndarray
   # A compiled function of (state, x, starts, gradients of the results) of one
-  # step or more. It returns (state, y), and gradients of parameters, state, x.
+  # step or more. It returns (state, y), gradients of parameters, state and x,
+  # and the gates of a single step.
   both_ways: Callable
 
   def run(self, state, x, starts):
@@ -166,7 +203,13 @@ def example(case):
   @jax.jit
   def both_ways(state, x, starts, slopes):
     out, back = jax.vjp(lambda *x: cell.apply(*x, starts), variables, state, x)
-    return out, back(slopes)
+    gates = None
+    if x.shape[1] == 1:
+      constants = jax.tree.map(jnp.asarray, variables)  # as vmap needs them
+      u = cell.apply(constants, x, method='project')
+      u = jax.tree.map(lambda u: u[:, 0], u)
+      gates = cell.apply(constants, state, u, method='gates')
+    return out, back(slopes), gates
 
   given = Example(cell, variables, state, x, starts, both_ways)
   state = given.state
@@ -180,8 +223,8 @@ def whole_row(case):
   """What `both_ways` returns for all steps at once, as 'auto' runs them."""
   given = example(case)
   inputs = given.state, given.x, given.starts
-  out, _ = given.both_ways(*inputs, (given.state, 0 * given.x))
-  return given.both_ways(*inputs, jax.tree.map(np.cos, out))
+  out, *_ = given.both_ways(*inputs, (given.state, 0 * given.x))
+  return given.both_ways(*inputs, jax.tree.map(np.cos, out))[:2]
 
 
 @functools.cache
@@ -212,7 +255,7 @@ def stepped(case):
   of_variables = jax.tree.map(np.zeros_like, given.variables)
   for before, now, y_now in reversed([*zip(states, nows, y, strict=True)]):
     inputs = before, given.x[:, now], given.starts[:, now]
-    _, (own, of_state, d_x) = given.both_ways(
+    _, (own, of_state, d_x), _ = given.both_ways(
       *inputs, (of_state, np.cos(y_now))
     )
     of_variables = jax.tree.map(np.add, of_variables, own)
@@ -237,6 +280,82 @@ def test_parameters_and_state_have_logical_axes(case):
     axes,
     given.state,
   )
+
+
+def by_hand(name, config, params, x):
+  """(y, the gates of each row) from a state of zeros, in float64."""
+  params = jax.tree.map(np.float64, params)
+  rows = [EQUATIONS[name](params, row, config) for row in np.float64(x)]
+  h, gates = zip(*rows, strict=True)
+  y = np.stack(h)
+  return common.dense(params['output'], y) if 'output' in params else y, gates
+
+
+@pytest.mark.parametrize('case', OURS)
+def test_steps_and_gates_equal_the_equation(case):
+  given, name = example(case), CASES[case][0]
+  state, none = given.cell.init_state(B), 0 * given.starts[:, :1]
+  slopes, steps = (given.state, 0 * given.x[:, :1]), []
+  for t in range(L):
+    now = given.x[:, t : t + 1]
+    (state, y), _, gates = given.both_ways(state, now, none, slopes)
+    steps.append((y[:, 0], gates))
+  params = given.variables['params']
+  want, rows = by_hand(name, given.cell.config, params, given.x)
+  got, gates = jax.tree.map(lambda *steps: np.stack(steps, 1), *steps)
+  close.check(got, want, EQUAL)
+  if gates is None:
+    assert rows == (None,) * B
+    return
+  assert gates.values.keys() == rows[0].keys()
+  for gate, values in gates.values.items():
+    np.testing.assert_allclose(values, [row[gate] for row in rows], atol=EQUAL)
+  np.testing.assert_allclose(
+    np.exp(gates.loga), gates.values['keep'], atol=EQUAL
+  )
+
+
+@pytest.mark.parametrize(
+  ('name', 'options'),
+  [(name, options) for name, rows in OTHERS.items() for options in rows],
+  ids=lambda value: value if isinstance(value, str) else '',
+)
+def test_other_options_equal_the_equation(name, options):
+  module, D = config_lib.load('cells', name, 'model.cell'), 8
+  cell = module.Cell(module.Config(**options), D, base.Plan(chunk_length=4))
+  x, state = draws.normal(B, L, D), cell.init_state(B)
+  variables = draws.parameters(cell.init, state, x[:, :1])
+  _, y = jax.jit(cell.apply)(variables, state, x)
+  want, _ = by_hand(name, cell.config, variables['params'], x)
+  close.check(y, want, EQUAL)
+
+
+@pytest.mark.parametrize('case', SIZED)
+def test_it_has_as_many_parameters_as_documented(case):
+  given = example(case)
+  sizes = [leaf.size for leaf in jax.tree.leaves(given.variables)]
+  size = equations.SIZES[CASES[case][0]]
+  assert sum(sizes) == size(given.cell.width, given.cell.config)
+
+
+@ALL
+def test_a_row_initializes_what_a_step_does(case):
+  given = example(case)
+  init = functools.partial(given.cell.init, jax.random.key(0))
+  made = jax.eval_shape(init, given.state, given.x)
+  assert jax.tree.map(jnp.shape, made) == jax.tree.map(
+    jnp.shape, given.variables
+  )
+
+
+@ALL
+def test_gates_at_their_ends_stay_finite(case):
+  """Inputs so large that gates are 0 or 1 to the last bit."""
+  given = example(case)
+  slopes = jax.tree.map(np.ones_like, given.state), np.ones_like(given.x)
+  results = given.both_ways(given.state, 1e4 * given.x, given.starts, slopes)
+  for leaf in jax.tree.leaves(results):
+    assert np.isfinite(leaf).all()
 
 
 def by_steps(case, state, x, starts):
@@ -533,3 +652,4 @@ def test_a_cell_has_a_width_that_its_check_accepts(
 def test_the_tables_name_cells_that_exist():
   assert NAMES and {*VARIANTS} <= {*NAMES}
   assert {*IMPLS, *REACH, *SILENT} <= {*CASES}
+  assert {*OTHERS} <= {*EQUATIONS} <= {*NAMES}

@@ -100,7 +100,7 @@ def test_another_pattern_keeps_the_sections_of_cells_that_stay():
     ),
     (
       {'model__cells': ('kda', 'gla'), 'mesh__sequence': 2},
-      "mesh.sequence=2: model.cell='kda' runs a row on one device: give 1",
+      "mesh.sequence=2: not available with model.cell='kda': give mesh.sequen",
     ),
     (
       {'model__cells': ('gla', 'simple_rnn'), 'cell__simple_rnn__heads': 0},

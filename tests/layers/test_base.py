@@ -13,7 +13,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax import layers
 from rnn_jax.native import library
-from tests.cells import test_vector_states
+from tests.cells.equations import vector
 from tests.support import close
 from tests.support import draws
 
@@ -85,7 +85,7 @@ def test_a_layer_equals_the_equations_in_float64():
   y = jax.jit(layer.apply)(variables, x, lengths=LENGTHS)
   params = jax.tree.map(np.float64, variables['params'])
   for row, out, n in zip(np.float64(x), y, LENGTHS, strict=True):
-    want, _ = test_vector_states.lstm(params, row[:n][::-1])
+    want, _ = vector.lstm(params, row[:n][::-1], None)
     assert_close(out[:n], want[::-1])
     assert not out[n:].any()
 

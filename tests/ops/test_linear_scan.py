@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax.ops import checks
 from rnn_jax.ops import linear_scan
 from tests.support import close
 from tests.support import loops
@@ -189,7 +190,7 @@ def test_a_named_implementation_is_the_one_that_runs(impl, L, turns):
 
 
 def test_auto_logs_its_choice_once(caplog):
-  linear_scan._log_once.cache_clear()
+  checks.log_choice.cache_clear()
   with caplog.at_level(logging.INFO):
     for _ in range(2):
       linear_scan.recurrence(*draw(2)[:3])

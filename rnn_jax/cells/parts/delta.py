@@ -26,29 +26,13 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import delta
 
-IMPLS = ('auto', 'scan', 'chunked', 'native', 'pallas')
+IMPLS = base.impls_of(delta.IMPLS)
 LOGICAL_AXES = matrix.LOGICAL_AXES
 EPSILON = 1e-6  # in the norm of queries and keys
-
-
-def check_recurrence(config: config_lib.Config) -> None:
-  """Checks how a config's cell runs the recurrence of ops/delta.
-
-  Raises:
-    InputError: an unknown impl, or rows sharded along time.
-  """
-  base.check_impl(config, IMPLS)
-  base.check_steps(config)
-  if config.mesh.sequence != 1:
-    raise errors.InputError(
-      f'mesh.sequence={config.mesh.sequence}: model.cell='
-      f'{config.model.cell!r} runs a row on one device: give 1'
-    )
 
 
 def chunk_length(plan: base.Plan) -> int | None:
@@ -72,7 +56,10 @@ class Config(matrix.Config):
   convolution: int = config_lib.option(4, minimum=0)  # taps; 0: none
   max_beta: float = 1.0  # m; 2: negative eigenvalues too
 
+  impls: ClassVar[tuple[str, ...]] = IMPLS
   multiplying: ClassVar[tuple[str, ...]] = delta.MULTIPLYING
+  block: ClassVar[int] = 1
+  excludes: ClassVar[tuple[str, ...]] = ('mesh.sequence!=1',)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -83,9 +70,6 @@ class Config(matrix.Config):
     if not 0 < self.max_beta <= 2:
       self._refuse('max_beta', 'give a number above 0, up to 2')
     super().check(config)
-
-  def _check_recurrence(self, config):
-    check_recurrence(config)
 
   @property
   def widths(self) -> dict[str, int]:

@@ -6,8 +6,6 @@ of ops/gated.py or ops/gated_layers.py, which multiplies in float32; 'auto' is
 """
 
 import dataclasses
-import functools
-import logging
 from typing import Any
 from typing import ClassVar
 
@@ -15,6 +13,7 @@ import jax
 
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import vector
+from rnn_jax.ops import checks
 from rnn_jax.ops import gated
 
 
@@ -81,14 +80,8 @@ class Cell(vector.Cell):
     if impl == 'native' and why:
       raise NotImplementedError(why)
     if impl == 'auto':
-      _log_once(self.kind, why)
+      checks.log_choice(self.kind, f'scan: {why}' if why else 'native')
     return not why
 
   def _run_native(self, state, inputs):
     return self.run_native(state, *inputs)
-
-
-@functools.cache
-def _log_once(kind, why):
-  impl = f"'scan': {why}" if why else "'native'"
-  logging.info("recurrence.impl='auto' of %s runs %s", kind, impl)

@@ -27,13 +27,12 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.ops import devices
 from rnn_jax.ops import gla
 from rnn_jax.ops import precision
 
-IMPLS = ('auto', 'scan', 'chunked', 'associative', 'native', 'pallas')
+IMPLS = base.impls_of(gla.IMPLS)
 LOGICAL_AXES = {
   'projection/kernel': 'DxH',
   'taps': '_xH',
@@ -42,26 +41,6 @@ LOGICAL_AXES = {
 }
 RATES = 1.0, 16.0  # exp(A) at the start, of decays exp(-exp(A) dt)
 STEPS = 1e-3, 1e-1  # dt at the start
-
-
-def check_recurrence(config: config_lib.Config) -> None:
-  """Checks how a config's cell runs the recurrence of ops/gla.
-
-  Raises:
-    InputError: an unknown impl, or chunks that it can't have.
-  """
-  base.check_impl(config, IMPLS)
-  base.check_steps(config)
-  if config.recurrence.impl not in ('auto', 'chunked'):
-    return
-  for key in ('remat.every', 'recurrence.chunk_length'):
-    section, _, name = key.partition('.')
-    steps = getattr(getattr(config, section), name)
-    if isinstance(steps, int) and steps > gla.BLOCK and steps % gla.BLOCK:
-      raise errors.InputError(
-        f'{key}={steps}: give up to {gla.BLOCK} or a multiple of it, or use '
-        "recurrence.impl='scan'"
-      )
 
 
 def chunk_length(plan: base.Plan) -> int | None:
@@ -94,7 +73,10 @@ class Config(base.Config):
 
   # The axes of the norm's scale: those of a head, or also of all heads.
   scaled_axes: ClassVar[tuple[int, ...]] = (-1,)
+  impls: ClassVar[tuple[str, ...]] = IMPLS
   multiplying: ClassVar[tuple[str, ...]] = precision.MULTIPLYING
+  own_states: ClassVar[bool] = True
+  block: ClassVar[int] = gla.BLOCK
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -108,10 +90,7 @@ class Config(base.Config):
         f'all heads share it, and mesh.tensor={config.mesh.tensor} devices '
         'share the heads: give False, or mesh.tensor=1',
       )
-    self._check_recurrence(config)
-
-  def _check_recurrence(self, config):
-    check_recurrence(config)
+    super().check(config)
 
   @property
   def memories(self) -> int:
@@ -127,6 +106,11 @@ class Config(base.Config):
       'value': self.value_width,
       'output_gate': self.value_width,
     }
+
+  @property
+  def shared(self) -> tuple[str, ...]:
+    """The last of these parts if all heads have the same."""
+    return ()
 
 
 class State(NamedTuple):
@@ -148,7 +132,7 @@ class Channels(NamedTuple):
 Parts = dict[str, jax.Array]  # BxLxHx_ each, of the projection
 
 
-class Cell(base.Cell):
+class Cell(base.ParallelCell):
   """A cell without its `read`.
 
   Attributes:
@@ -166,14 +150,16 @@ class Cell(base.Cell):
     super().__init_subclass__(**options)
 
   def setup(self) -> None:
-    xavier = nn.initializers.xavier_uniform()
-    columns = self.units_per_step * sum(self.projected.values())
-    self.projection = self.dense(columns, use_bias=False, kernel_init=xavier)
+    widths, shared = self.config.widths, self.config.shared
+    own = sum(widths[name] for name in widths.keys() - {*shared})
+    self.projection = self.xavier(self.units_per_step * own)
+    for name in shared:
+      setattr(self, f'{name}_down', self.dense(widths[name], use_bias=False))
     if self._convolves:
       shape = self.config.convolution, self.channels
       self.taps = self.param('taps', init_taps, shape)
     self.norm = self.make_norm()
-    self.output = self.dense(self.width, use_bias=False, kernel_init=xavier)
+    self.output = self.xavier(self.width)
     self.drop = nn.Dropout(self.config.dropout)
 
   def make_norm(self) -> nn.Module:
@@ -189,11 +175,6 @@ class Cell(base.Cell):
   def units_per_step(self) -> int:
     """How many times the projection has the widths of the config: H."""
     return self.config.heads
-
-  @property
-  def projected(self) -> dict[str, int]:
-    """Those of the config's widths that the projection has."""
-    return self.config.widths
 
   @property
   def _convolves(self):
@@ -293,11 +274,14 @@ class Cell(base.Cell):
   def project(self, x_BxLxD: jax.Array) -> jax.Array:
     """Returns the raw channels, BxLxHxC: C is the sum of `config.widths`."""
     x = self.projection(x_BxLxD)
-    return x.reshape(*x.shape[:2], self.units_per_step, -1)
-
-  def step(self, state: State, u_BxHxC: jax.Array) -> tuple[State, jax.Array]:
-    state, y = self._advance(state, u_BxHxC[:, None], None, 'step')
-    return state, y[:, 0]
+    x = x.reshape(*x.shape[:2], self.units_per_step, -1)
+    if not self.config.shared:
+      return x
+    low = []
+    for name in self.config.shared:
+      down = getattr(self, f'{name}_down')(x_BxLxD)[:, :, None]
+      low.append(jnp.broadcast_to(down, (*x.shape[:-1], down.shape[-1])))
+    return jnp.concatenate([x, *low], -1)
 
   def gates(self, state: State, u_BxHxC: jax.Array) -> base.Gates:
     parts = split(u_BxHxC[:, None], self.config.widths)
@@ -305,23 +289,18 @@ class Cell(base.Cell):
     loga = read.loga_BxLxHxK[:, 0]
     return base.Gates({'keep': jnp.exp(loga)}, loga)
 
-  def recur(
-    self, state: State, u_BxLxHxC: jax.Array, starts_BxL: jax.Array | None
+  def advance(
+    self,
+    state: State,
+    u_BxLxHxC: jax.Array,
+    starts_BxL: jax.Array | None,
+    impl: str,
   ) -> tuple[State, jax.Array]:
-    if self.plan.impl == 'scan':
-      return base.scan_steps(self, state, u_BxLxHxC, starts_BxL)
-    return self._advance(state, u_BxLxHxC, starts_BxL, self.plan.impl)
-
-  def _advance(self, state, u_BxLxHxC, starts_BxL, impl):
-    """Runs any number of steps, for `step` and `recur`."""
     parts = split(u_BxLxHxC, self.config.widths)
     extra, read = self.read(state.extra, parts, starts_BxL)
     memory, o = self.run(state.memory_BxHxKxP, read, starts_BxL, impl)
     y = self.finish(o, parts, read, extra).astype(self.policy.activations)
     return State(memory, extra), y.reshape(*y.shape[:2], -1)
-
-  def emit(self, y: jax.Array) -> jax.Array:
-    return self.output(self.drop(y, deterministic=not self.has_rng('dropout')))
 
 
 def init_taps(key: jax.Array, shape: tuple[int, int]) -> jax.Array:

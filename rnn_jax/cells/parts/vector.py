@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
 
 LOGICAL_AXES = {
@@ -35,29 +34,13 @@ class Config(base.Config):
   state_width: int = config_lib.option(0, minimum=0)  # S; 0: model.width
   dropout: float = config_lib.option(0.0, below=1)  # on the output h
 
-  impls: ClassVar[tuple[str, ...]] = ('auto', 'scan')
-
-  def check(self, config: config_lib.Config) -> None:
-    """Checks the options against each other and the whole config.
-
-    Raises:
-      InputError: names the key, the value and the remedy.
-    """
-    base.check_impl(config, self.impls)
-    self._check_sequence(config)
+  excludes: ClassVar[tuple[str, ...]] = ('mesh.sequence!=1',)
 
   def resolve(self, config: config_lib.Config) -> Self:
     """Returns the options with model.width for a state_width of 0."""
     return dataclasses.replace(
       self, state_width=self.state_width or config.model.width
     )
-
-  def _check_sequence(self, config):
-    if config.mesh.sequence != 1:
-      raise errors.InputError(
-        f'mesh.sequence={config.mesh.sequence}: model.cell='
-        f'{config.model.cell!r} runs a row step by step: give 1'
-      )
 
 
 class Cell(base.Cell):

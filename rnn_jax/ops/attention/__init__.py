@@ -27,7 +27,6 @@ Models from Multi-Head Checkpoints", 2023.
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -36,6 +35,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rnn_jax import shapes
+from rnn_jax.ops import checks
 from rnn_jax.ops import rotary
 from rnn_jax.ops.attention import blocked as attention_blocked
 from rnn_jax.ops.attention import cudnn as attention_cudnn
@@ -126,14 +126,10 @@ def _check(cache, q, k, v, options, starts):
       f'q_BxLxHxK has H={sizes["H"]}: the G={sizes["G"]} heads of k_BxLxGxK '
       "don't divide it"
     )
-  if not q.shape[1]:
-    raise ValueError('q_BxLxHxK has L=0: give one step or more')
-  if starts is not None and starts.shape != q.shape[:2]:
-    raise ValueError(f'starts_BxL has shape {starts.shape}, not {q.shape[:2]}')
+  checks.check_rows('q_BxLxHxK', q, starts)
   if options.base:
     _check_rotated(q.shape[-1], options.rotated)
-  if options.impl not in IMPLS:
-    raise ValueError(f'impl={options.impl!r}: choose one of {IMPLS}')
+  checks.check_form(options.impl, IMPLS, None)
 
 
 def _check_rotated(K, rotated):
@@ -151,13 +147,8 @@ def _choose(options, length):
     return options.impl
   # On a GPU as well, until 'cudnn' is measured to be faster there.
   impl = 'exact' if length <= SHORT else 'blocked'
-  _log_once(impl)
+  checks.log_choice('attention.attend', impl)
   return impl
-
-
-@functools.cache
-def _log_once(impl):
-  logging.info("attention.attend: impl='auto' runs %r", impl)
 
 
 def _one_step(cache, steps_B, q, k, v, options):

@@ -30,7 +30,6 @@ with Expressive Dynamic State Evolution", 2025.
 """
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -38,6 +37,7 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax.ops import checks
 from rnn_jax.ops import precision
 from rnn_jax.ops.delta import chunked as delta_chunked
 from rnn_jax.ops.delta import native as delta_native
@@ -152,10 +152,7 @@ def _run(arrays, others, starts, options):
   impl, chunk_length, operands = options
   length, dtype = arrays[1].shape[1], arrays[3].dtype
   impl = _choose(length, operands) if impl == 'auto' else impl
-  if impl == 'step' and length != 1:
-    raise NotImplementedError(
-      f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
-    )
+  checks.check_one_step(impl, length)
   state, q, k, v, loga, *others = (
     x.astype(jnp.float32) for x in (*arrays, *others)
   )
@@ -187,19 +184,9 @@ def _check(arrays, starts, options):
   impl, chunk_length, operands = options
   state, q, k, v, loga = arrays
   shapes.check(state_BxHxKxP=state, q_BxLxHxK=q, k_BxLxHxK=k, v_BxLxHxP=v)
-  if loga.shape not in (q.shape, (*q.shape[:-1], 1)):
-    raise ValueError(
-      f'loga_BxLxHxK has shape {loga.shape}: give {q.shape}, or '
-      f'{(*q.shape[:-1], 1)} for one decay a head'
-    )
-  if starts is not None and starts.shape != q.shape[:2]:
-    raise ValueError(f'starts_BxL has shape {starts.shape}, not {q.shape[:2]}')
-  if q.shape[1] < 1:
-    raise ValueError('q_BxLxHxK has L=0: give one step or more')
-  if impl not in IMPLS:
-    raise ValueError(f'impl={impl!r}: choose one of {IMPLS}')
-  if chunk_length is not None and chunk_length < 1:
-    raise ValueError(f'chunk_length={chunk_length}: give 1 or more')
+  checks.check_decays(loga, q)
+  checks.check_rows('q_BxLxHxK', q, starts)
+  checks.check_form(impl, IMPLS, chunk_length)
   precision.check_recurrent(operands, impl, MULTIPLYING)
 
 
@@ -210,13 +197,9 @@ def _choose(length, operands):
   else:
     chunked = operands != 'float32' or delta_native.lacking()
     impl = 'chunked' if chunked else 'native'
-  _log_once(impl, operands if impl == 'chunked' else 'float32')
+  operands = operands if impl == 'chunked' else 'float32'
+  checks.log_choice('delta.recurrence', impl, operands)
   return impl
-
-
-@functools.cache
-def _log_once(impl, operands):
-  logging.info("delta.recurrence: impl='auto' runs %r in %s", impl, operands)
 
 
 def _step(state, inputs):

@@ -15,13 +15,13 @@ Efficient Training", 2024.
 """
 
 import functools
-import logging
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax.ops import checks
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import chunked as gla_chunked
 from rnn_jax.ops.gla import native as gla_native
@@ -114,8 +114,17 @@ def recurrence(
     ValueError: shapes disagree, or an unknown option.
     NotImplementedError: `impl` can't compute these inputs.
   """
-  _check(locals())
-  length = q_BxLxHxK.shape[1]
+  shapes.check(
+    state_BxHxKxP=state_BxHxKxP,
+    q_BxLxHxK=q_BxLxHxK,
+    k_BxLxHxK=k_BxLxHxK,
+    v_BxLxHxP=v_BxLxHxP,
+  )
+  checks.check_decays(loga_BxLxHxK, q_BxLxHxK)
+  checks.check_rows('q_BxLxHxK', q_BxLxHxK, starts_BxL)
+  checks.check_form(impl, IMPLS, chunk_length)
+  if read not in READS:
+    raise ValueError(f'read={read!r}: choose one of {READS}')
   inputs = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
   if operands is None:
     half = impl == 'pallas' and jnp.result_type(*inputs) == jnp.bfloat16
@@ -123,10 +132,7 @@ def recurrence(
   precision.check_recurrent(operands, impl)
   if impl == 'auto':
     impl = _choose(q_BxLxHxK, v_BxLxHxP, operands, chunk_length)
-  if impl == 'step' and length != 1:
-    raise NotImplementedError(
-      f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
-    )
+  checks.check_one_step(impl, q_BxLxHxK.shape[1])
   loga = loga_BxLxHxK.astype(jnp.float32)
   if starts_BxL is not None:
     # A decay of exactly 0 forgets all earlier steps, gradients included.
@@ -152,32 +158,6 @@ def recurrence(
   return state, y.astype(v_BxLxHxP.dtype)
 
 
-def _check(given):
-  shapes.check(
-    state_BxHxKxP=given['state_BxHxKxP'],
-    q_BxLxHxK=given['q_BxLxHxK'],
-    k_BxLxHxK=given['k_BxLxHxK'],
-    v_BxLxHxP=given['v_BxLxHxP'],
-  )
-  expected, loga = given['q_BxLxHxK'].shape, given['loga_BxLxHxK'].shape
-  if loga not in (expected, (*expected[:-1], 1)):
-    raise ValueError(
-      f'loga_BxLxHxK has shape {loga}: give {expected}, or '
-      f'{(*expected[:-1], 1)} for one decay a head'
-    )
-  starts = given['starts_BxL']
-  if starts is not None and starts.shape != expected[:2]:
-    raise ValueError(f'starts_BxL has shape {starts.shape}, not {expected[:2]}')
-  if expected[1] < 1:
-    raise ValueError('q_BxLxHxK has L=0: give one step or more')
-  if given['impl'] not in IMPLS:
-    raise ValueError(f'impl={given["impl"]!r}: choose one of {IMPLS}')
-  if given['read'] not in READS:
-    raise ValueError(f'read={given["read"]!r}: choose one of {READS}')
-  if given['chunk_length'] is not None and given['chunk_length'] < 1:
-    raise ValueError(f'chunk_length={given["chunk_length"]}: give 1 or more')
-
-
 def _choose(q, v, operands, chunk_length):
   if q.shape[1] == 1:
     impl = 'step'
@@ -188,7 +168,8 @@ def _choose(q, v, operands, chunk_length):
   else:
     impl = 'chunked'
   multiplying = impl in precision.MULTIPLYING
-  _log_once(impl, operands if multiplying else 'float32')
+  operands = operands if multiplying else 'float32'
+  checks.log_choice('gla.recurrence', impl, operands)
   return impl
 
 
@@ -198,11 +179,6 @@ def _has_faster_kernels(q, v, operands):
   from rnn_jax.ops.gla import pallas as gla_pallas
 
   return gla_pallas.is_faster(q, v, operands)
-
-
-@functools.cache
-def _log_once(impl, operands):
-  logging.info("gla.recurrence: impl='auto' runs %r in %s", impl, operands)
 
 
 def _step(state, inputs, read='after'):

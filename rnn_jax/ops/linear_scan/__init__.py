@@ -22,12 +22,12 @@ Source: Blelloch, "Prefix Sums and Their Applications", 1990; Martin and Cundy,
 """
 
 import functools
-import logging
 
 import jax
 import jax.numpy as jnp
 
 from rnn_jax import shapes
+from rnn_jax.ops import checks
 from rnn_jax.ops.linear_scan import native as linear_scan_native
 from rnn_jax.system import target
 
@@ -72,13 +72,12 @@ def recurrence(
     ValueError: shapes disagree, or an unknown option.
     NotImplementedError: 'step' with L > 1, or 'native' where it can't run.
   """
-  _check(locals())
+  shapes.check(state_BxS=state_BxS, f_BxLxS=f_BxLxS, u_BxLxS=u_BxLxS)
+  checks.check_rows('u_BxLxS', u_BxLxS, starts_BxL)
+  checks.check_form(impl, IMPLS, chunk_length)
   length = u_BxLxS.shape[1]
   impl = _choose(length) if impl == 'auto' else impl
-  if impl == 'step' and length != 1:
-    raise NotImplementedError(
-      f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
-    )
+  checks.check_one_step(impl, length)
   state, f, u = (x.astype(jnp.float32) for x in (state_BxS, f_BxLxS, u_BxLxS))
   if starts_BxL is not None:
     f = jnp.where(starts_BxL[..., None] != 0, 0.0, f)
@@ -89,23 +88,6 @@ def recurrence(
   return h[:, -1], h.astype(u_BxLxS.dtype)
 
 
-def _check(given):
-  shapes.check(
-    state_BxS=given['state_BxS'],
-    f_BxLxS=given['f_BxLxS'],
-    u_BxLxS=given['u_BxLxS'],
-  )
-  rows, starts = given['u_BxLxS'].shape[:2], given['starts_BxL']
-  if starts is not None and starts.shape != rows:
-    raise ValueError(f'starts_BxL has shape {starts.shape}, not {rows}')
-  if rows[1] < 1:
-    raise ValueError('u_BxLxS has L=0: give one step or more')
-  if given['impl'] not in IMPLS:
-    raise ValueError(f'impl={given["impl"]!r}: choose one of {IMPLS}')
-  if given['chunk_length'] is not None and given['chunk_length'] < 1:
-    raise ValueError(f'chunk_length={given["chunk_length"]}: give 1 or more')
-
-
 def _choose(length):
   if length == 1:
     impl = 'step'
@@ -113,13 +95,8 @@ def _choose(length):
     impl = 'chunked'  # a GPU launches a kernel per sequential step
   else:
     impl = 'scan' if linear_scan_native.lacking() else 'native'
-  _log_once(impl)
+  checks.log_choice('linear_scan.recurrence', impl)
   return impl
-
-
-@functools.cache
-def _log_once(impl):
-  logging.info("linear_scan.recurrence: impl='auto' runs %r", impl)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

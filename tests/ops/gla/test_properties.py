@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_jax.native import library
+from rnn_jax.ops import checks
 from rnn_jax.ops import gla
 from tests.support import loops
 
@@ -208,7 +209,7 @@ def test_a_mapped_axis_is_more_rows_of_one_call():
 
 @pytest.mark.native
 def test_auto_logs_its_choice_once(caplog):
-  gla._log_once.cache_clear()
+  checks.log_choice.cache_clear()
   with caplog.at_level(logging.INFO):
     for _ in range(2):
       jaxpr(2, impl='auto')

@@ -1,0 +1,68 @@
+"""What the doors of several ops check alike, and how they log a choice."""
+
+import functools
+import logging
+
+import jax
+
+
+def check_rows(
+  name: str, x_BxLx_: jax.Array, starts_BxL: jax.Array | None
+) -> None:
+  """Checks that rows have steps, and as many marks of starts.
+
+  Raises:
+    ValueError: the array `name` has no steps, or the starts another shape.
+  """
+  rows = x_BxLx_.shape[:2]
+  if rows[1] < 1:
+    raise ValueError(f'{name} has L=0: give one step or more')
+  if starts_BxL is not None and starts_BxL.shape != rows:
+    raise ValueError(f'starts_BxL has shape {starts_BxL.shape}, not {rows}')
+
+
+def check_decays(loga_BxLxHxK: jax.Array, q_BxLxHxK: jax.Array) -> None:
+  """Checks that there is a decay for each key, or one a head.
+
+  Raises:
+    ValueError: the log-decays have another shape.
+  """
+  loga, each = loga_BxLxHxK.shape, q_BxLxHxK.shape
+  if loga not in (each, (*each[:-1], 1)):
+    raise ValueError(
+      f'loga_BxLxHxK has shape {loga}: give {each}, or '
+      f'{(*each[:-1], 1)} for one decay a head'
+    )
+
+
+def check_form(
+  impl: str, impls: tuple[str, ...], chunk_length: int | None
+) -> None:
+  """Checks the name of a form, and the length of its chunks.
+
+  Raises:
+    ValueError: it isn't one of `impls`, or the length is below 1.
+  """
+  if impl not in impls:
+    raise ValueError(f'impl={impl!r}: choose one of {impls}')
+  if chunk_length is not None and chunk_length < 1:
+    raise ValueError(f'chunk_length={chunk_length}: give 1 or more')
+
+
+def check_one_step(impl: str, length: int) -> None:
+  """Checks that 'step' gets a single step.
+
+  Raises:
+    NotImplementedError: it gets more.
+  """
+  if impl == 'step' and length != 1:
+    raise NotImplementedError(
+      f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
+    )
+
+
+@functools.cache
+def log_choice(op: str, impl: str, operands: str = '') -> None:
+  """Logs, once, which form the 'auto' of an op runs."""
+  form = f'{impl!r} in {operands}' if operands else repr(impl)
+  logging.info("%s: impl='auto' runs %s", op, form)

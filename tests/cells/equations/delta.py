@@ -1,0 +1,162 @@
+"""The cells of the delta rule, head by head."""
+
+import numpy as np
+
+from tests.cells.equations import common
+
+rms_norm = common.rms_norm
+sigmoid = common.sigmoid
+silu = common.silu
+softplus = common.softplus
+
+
+def unit(x):
+  return x / np.sqrt((x * x).sum() + 1e-6)
+
+
+def deltanet(params, x, c):
+  def decay(h, raw):
+    return np.ones(1)
+
+  def finish(h, o, raw):
+    return rms_norm(o)
+
+  return _run(params, x, c, {}, decay, finish)
+
+
+def gated_deltanet(params, x, c):
+  def decay(h, raw):
+    rate = np.exp(params['log_rate'][h])
+    return np.exp(-rate * softplus(raw + params['step_bias'][h]))
+
+  def finish(h, o, raw):
+    scale = params['norm']['scale'] if c.norm_scale else 1.0
+    return rms_norm(o) * scale * silu(raw)
+
+  return _run(params, x, c, {'a': 1, 'g': c.value_width}, decay, finish)
+
+
+def kda(params, x, c):
+  def decay(h, raw):
+    raw = raw @ params['decay_up'][h] + params['step_bias'][h]
+    return np.exp(-np.exp(params['log_rate'][h]) * softplus(raw))
+
+  def finish(h, o, raw):
+    raw = raw @ params['output_gate_up'][h]
+    if c.output_gate_bias:
+      raw = raw + params['output_gate_bias'][h]
+    return rms_norm(o) * sigmoid(raw)
+
+  return _run(params, x, c, {'a': c.rank, 'g': c.rank}, decay, finish)
+
+
+def _run(params, x, c, own, decay, finish):
+  """The docstring of parts/delta.py.
+
+  `own` are the widths of what a head's projection has after q, k, v and beta:
+  the inputs of `decay`, a of a head, and of `finish`, its output.
+  """
+  H, K, P = c.heads, c.key_width, c.value_width
+  each = c.memories // H  # heads of values that share a key
+  sizes = {'q': K, 'k': K, 'v': P, 'beta': 1} | own
+  u = (x @ params['projection']['kernel']).reshape(len(x), H, -1)
+  if getattr(c, 'shared_gate', False):  # all heads read the same
+    low = [x @ params[f'{name}_down']['kernel'] for name in c.shared]
+    low = np.concatenate(low, -1)[:, None]
+    u = np.concatenate([u, np.repeat(low, H, 1)], -1)
+  columns = {n: s if n in 'qk' else each * s for n, s in sizes.items()}
+  ends = np.cumsum([*columns.values()])[:-1]
+  first = 2 * K + each * P
+  mixed = u[:, :, :first].reshape(len(x), -1)
+  if 'taps' in params:
+    mixed = common.convolve(mixed, params['taps'])
+  u[:, :, :first] = silu(mixed).reshape(len(x), H, -1)
+  out = np.zeros((len(x), each * H, P))
+  gates = {'keep': [], 'write': []}
+  S = np.zeros((each * H, K, P))
+  for t in range(len(x)):
+    keep, write = [], []
+    for h in range(each * H):
+      parts = np.split(u[t, h // each], ends)
+      read = dict(zip(sizes, parts, strict=True))
+      for name in {*read} - {'q', 'k'}:
+        read[name] = np.split(read[name], each)[h % each]
+      q, k = unit(read['q']) / np.sqrt(K), unit(read['k'])
+      rate = sigmoid(read['beta'])
+      a = decay(h, read.get('a'))
+      decayed = np.diag(np.broadcast_to(a, K)) @ S[h]
+      erased = np.eye(K) - c.max_beta * rate * np.outer(k, k)
+      S[h] = erased @ decayed + c.max_beta * rate * np.outer(k, read['v'])
+      out[t, h] = finish(h, S[h].T @ q, read.get('g'))
+      keep.append(a)
+      write.append(rate)
+    gates['keep'].append(keep)
+    gates['write'].append(write)
+  return out.reshape(len(x), -1), gates
+
+
+def rwkv7(params, x, c):
+  H, K, P = c.heads, c.key_width, c.value_width
+  before = np.concatenate([np.zeros_like(x[:1]), x[:-1]])
+  raw = {}
+  for n, name in enumerate('rwkvag'):
+    shifted = x + (before - x) * params['shift'][n]
+    columns = shifted @ params[f'projections_{name}']['kernel']
+    sets = 1 if c.shared_gate and name in 'wag' else H
+    raw[name] = np.broadcast_to(
+      columns.reshape(len(x), sets, -1),
+      (len(x), H, columns.shape[1] // sets),
+    )
+  S, out = np.zeros((H, K, P)), np.zeros((len(x), H, P))
+  gates = {'keep': np.zeros((len(x), H, K)), 'write': np.zeros((len(x), H, K))}
+  for t, h in np.ndindex(len(x), H):
+    r, w, k, v, a, g = (raw[name][t, h] for name in 'rwkvag')
+    w = np.tanh(w) @ params['up_w'][h] + params['decay_bias'][h]
+    w = np.exp(-np.exp(-0.5) * sigmoid(w))
+    a = sigmoid(a @ params['up_a'][h] + params['rate_bias'][h])
+    g = sigmoid(g) @ params['up_g'][h]
+    n = unit(k * params['key_scale'][h])
+    k = k * (1 + (a - 1) * params['key_rate'][h])
+    S[h] = (np.diag(w) - np.outer(a * n, n)) @ S[h] + np.outer(k, v)
+    o = S[h].T @ r
+    o = (o - o.mean()) / np.sqrt(o.var() + 64e-5)
+    o = o * params['norm_scale'][h] + params['norm_bias'][h]
+    out[t, h] = (o + (r * params['bonus'][h] * k).sum() * v) * g
+    gates['keep'][t, h], gates['write'][t, h] = w, a
+  return out.reshape(len(x), -1), gates
+
+
+def _deltanet(D, c):
+  H, M, P = c.heads, c.memories, c.value_width
+  E = 2 * H * c.key_width + M * P
+  norm = c.norm_scale * P
+  return D * (E + M) + c.convolution * E + M * P * D + norm
+
+
+def _gated_deltanet(D, c):
+  M, P = c.memories, c.value_width
+  return _deltanet(D, c) + D * M * (P + 1) + 2 * M
+
+
+def _kda(D, c):
+  H, K, P, R = c.heads, c.key_width, c.value_width, c.rank
+  down = D * 2 * R * (1 if c.shared_gate else H)
+  up = H * R * (K + P) + H * (1 + K) + c.output_gate_bias * H * P
+  return _deltanet(D, c) + down + up
+
+
+def _rwkv7(D, c):
+  H, K, P, ranks = c.heads, c.key_width, c.value_width, c.ranks
+  down = D * (1 if c.shared_gate else H) * sum(ranks.values())
+  up = H * (ranks['w'] * K + ranks['a'] * K + ranks['g'] * P)
+  own = 6 * D + down + up + H * (5 * K + 2 * P)
+  return D * H * (2 * K + P) + own + H * P * D
+
+
+# The parameters of each, as documented.
+SIZES = {
+  'deltanet': _deltanet,
+  'gated_deltanet': _gated_deltanet,
+  'kda': _kda,
+  'rwkv7': _rwkv7,
+}

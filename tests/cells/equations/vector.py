@@ -1,0 +1,133 @@
+"""Cells with a vector state, step by step as their docstrings have it."""
+
+import numpy as np
+
+from tests.cells.equations import common
+
+dense = common.dense
+sigmoid = common.sigmoid
+
+
+def _recurrent(params, x, gates, split):
+  """h of each step from `split`: its raw gates, h and c -> h, c, gates."""
+  U = params['recurrent']['kernel']
+  h = c = np.zeros(len(U))
+  out, seen = [], {name: [] for name in gates}
+  for raw in dense(params['projection'], x):
+    h, c, values = split(raw, U, h, c)
+    out.append(h)
+    for name, gate in zip(gates, values, strict=True):
+      seen[name].append(gate)
+  return np.stack(out), seen
+
+
+def min_lstm(params, x, c):
+  def step(raw, U, h, c):
+    f, g, o = np.split(raw + h @ U, 3)
+    f, o = sigmoid(f), sigmoid(o)
+    c = f * c + (1 - f) * np.tanh(g)
+    return o * np.tanh(c), c, (f, 1 - f, o)
+
+  return _recurrent(params, x, ('keep', 'write', 'read'), step)
+
+
+def lstm(params, x, c):
+  def step(raw, U, h, c):
+    i, f, g, o = np.split(raw + h @ U, 4)
+    i, f, o = map(sigmoid, (i, f, o))
+    c = f * c + i * np.tanh(g)
+    return o * np.tanh(c), c, (f, i, o)
+
+  return _recurrent(params, x, ('keep', 'write', 'read'), step)
+
+
+def gru(params, x, c):
+  def step(raw, U, h, _):
+    S = len(h)
+    r, z = np.split(sigmoid(raw[: 2 * S] + h @ U[:, : 2 * S]), 2)
+    if c.reset == 'after':
+      seen = r * (h @ U[:, 2 * S :] + params['candidate_bias'])
+    else:
+      seen = (r * h) @ params['recurrent_candidate']['kernel']
+    h = (1 - z) * np.tanh(raw[2 * S :] + seen) + z * h
+    return h, None, (z, r)
+
+  return _recurrent(params, x, ('keep', 'read'), step)
+
+
+def rhn(params, x, c):
+  """Layer by layer of a step."""
+  read = dense(params['projection'], x)
+  s, out = np.zeros(read.shape[1] // 2), []
+  gates = {f'take_{n + 1}': [] for n in range(c.depth)} | {'keep': []}
+  for of_input in read:
+    kept = 1
+    for n in range(c.depth):
+      own = params[f'recurrents_{n}']
+      raw = s @ own['kernel'] + (own['bias'] if n else of_input)
+      new, t = np.split(raw, 2)
+      t = sigmoid(t)
+      s = t * np.tanh(new) + (1 - t) * s
+      gates[f'take_{n + 1}'].append(t)
+      kept = kept * (1 - t)
+    gates['keep'].append(kept)
+    out.append(s)
+  return np.stack(out), gates
+
+
+def qrnn(params, x, c):
+  W, b = params['projection']['kernel'], params['projection']['bias']
+  W = W.reshape(c.taps, x.shape[1], -1)
+  names = {'f': 'keep', 'i': 'write', 'o': 'read'}
+  letters = {'f': 'zf', 'fo': 'zfo', 'ifo': 'zfoi'}[c.pooling]
+  h, out = np.zeros(len(b) // len(letters)), []
+  seen = {'write': []} | {names[name]: [] for name in letters[1:]}
+  for t in range(len(x)):
+    raw = b + sum(x[t - d] @ W[d] for d in range(c.taps) if d <= t)
+    z, *others = np.split(raw, len(letters))
+    gates = dict(zip(letters[1:], map(sigmoid, others), strict=True))
+    gates.setdefault('i', 1 - gates['f'])
+    h = gates['f'] * h + gates['i'] * np.tanh(z)
+    out.append(gates.get('o', 1.0) * h)
+    for name, gate in gates.items():
+      seen[names[name]].append(gate)
+  return np.stack(out), seen
+
+
+def _output(c, D):
+  """(S, the parameters of the output)."""
+  S = c.state_width or D
+  return S, (S * D + D) * (S != D)
+
+
+def _size(gates):
+  def size(D, c):
+    S, output = _output(c, D)
+    return gates * S * (D + S + 1) + output
+
+  return size
+
+
+def _gru(D, c):
+  return _size(3)(D, c) + (c.state_width or D) * (c.reset == 'after')
+
+
+def _rhn(D, c):
+  S, output = _output(c, D)
+  return 2 * S * (D + c.depth * (S + 1)) + output
+
+
+def _qrnn(D, c):
+  S, output = _output(c, D)
+  gates = {'f': 2, 'fo': 3, 'ifo': 4}[c.pooling]
+  return gates * S * (c.taps * D + 1) + output
+
+
+# The parameters of each, as documented.
+SIZES = {
+  'min_lstm': _size(3),  # three quarters of an LSTM's
+  'lstm': _size(4),
+  'gru': _gru,
+  'rhn': _rhn,
+  'qrnn': _qrnn,
+}
