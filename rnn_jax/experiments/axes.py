@@ -35,7 +35,7 @@ class Cell(NamedTuple):
 
   variant: str
   best: str  # its part
-  tried: int  # variants with a score
+  count: int  # of variants with a score
 
 
 def cells(

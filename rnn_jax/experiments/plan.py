@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from flax import traverse_util
+
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import config_file
@@ -118,8 +120,8 @@ def parse_settings(
   Raises:
     InputError: an unknown key.
   """
-  named = _with_parts(raw, {**others, **dict(pairs)})
-  return dict(_setting(named, key, text) for key, text in pairs)
+  known = _keys(raw, {**others, **dict(pairs)})
+  return {key: _setting(key, text, known) for key, text in pairs}
 
 
 def changed(raw: config_file.Root, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,11 +130,10 @@ def changed(raw: config_file.Root, values: Mapping[str, Any]) -> dict[str, Any]:
   Raises:
     InputError: an unknown key.
   """
-  made = _with_parts(raw, values)
-  for key, value in values.items():
-    section, name = _locate(made, key)
-    section[name] = value
-  return made
+  known = _keys(raw, values)
+  for key in values:
+    _check_known(key, known)
+  return traverse_util.unflatten_dict({**known, **values}, sep='.')
 
 
 def select(
@@ -176,11 +177,23 @@ def _run(path, raw, variant, seed, overrides):
   )
 
 
-def _with_parts(raw, values):
-  """The dict of a config with the parts that `values` name."""
+def _keys(raw, values):
+  """The keys of a config with the parts that `values` name, as it has them."""
   named = copy.deepcopy(raw)
   config_file.name_parts(named, values)
-  return named.to_dict()
+  # A section without keys stays.
+  return traverse_util.flatten_dict(named.to_dict(), True, sep='.')
+
+
+def _check_known(key, known):
+  """Raises InputError unless a key is one of the known ones."""
+  if key in known:
+    return
+  if any(other.startswith(f'{key}.') for other in known):
+    raise errors.InputError(f'{key} is a section: give keys of it, {key}.KEY')
+  near = difflib.get_close_matches(key, known, 1)
+  remedy = f'did you mean {near[0]!r}?' if near else 'see rnn_jax/config'
+  raise errors.InputError(f'unknown config key {key}: {remedy}')
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -195,40 +208,17 @@ def pair(text: str) -> tuple[str, str]:
   return key, value
 
 
-def _setting(raw, key, value):
-  """(key, value of the key's type)."""
-  section, name = _locate(raw, key)
-  if isinstance(section[name], str):
-    return key, value
-  if isinstance(section[name], bool):
-    return key, {'true': True, 'false': False}.get(value.lower(), value)
+def _setting(key, text, known):
+  """The value of a text, of the key's type."""
+  _check_known(key, known)
+  if isinstance(known[key], str):
+    return text
+  if isinstance(known[key], bool):
+    return {'true': True, 'false': False}.get(text.lower(), text)
   try:
-    return key, ast.literal_eval(value)
+    return ast.literal_eval(text)
   except (ValueError, SyntaxError):
-    return key, value  # 'sqrt', or what config.parse refuses by its type
-
-
-def _locate(raw, key):
-  """(section, name) of a dotted key in nested dicts, or InputError."""
-  *sections, name = key.split('.')
-  section = raw
-  for part in [*sections, name]:
-    if not isinstance(section, dict) or part not in section:
-      near = difflib.get_close_matches(key, _keys(raw), 1)
-      remedy = f'did you mean {near[0]!r}?' if near else 'see rnn_jax/config'
-      raise errors.InputError(f'unknown config key {key}: {remedy}')
-    section, parent = section[part], section
-  if isinstance(section, dict):
-    raise errors.InputError(f'{key} is a section: give keys of it, {key}.KEY')
-  return parent, name
-
-
-def _keys(raw, prefix=''):
-  for key, value in raw.items():
-    if isinstance(value, dict):
-      yield from _keys(value, f'{prefix}{key}.')
-    else:
-      yield prefix + key
+    return text  # 'sqrt', or what config.parse refuses by its type
 
 
 def load(config: str) -> tuple[str, config_file.Root]:

@@ -1,7 +1,7 @@
 """Tables of a comparison: lines and columns, scores, costs and ratios.
 
 With axes each metric has a table. One with columns shows the best of a line's
-variants there; else all are shown, the best one bold.
+variants there; else all choices are columns, and the best one is bold.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,7 @@ def results(summary: dict[str, Any]) -> list[str]:
   axes = axes_lib.Axes(**summary['axes'])
   if axes == axes_lib.Axes(axes.lines):
     return [results_table(summary)]
-  table_of = _table_of_columns if axes.columns else _table_of_choices
-  return [table_of(axes, metric, summary) for metric in summary['metrics']]
+  return [_by_axes(axes, metric, summary) for metric in summary['metrics']]
 
 
 def results_table(summary: dict[str, Any]) -> str:
@@ -58,50 +57,37 @@ def ratios(summary: dict[str, Any]) -> str:
   return f'{title}\n\n{_table(["variant", *heads], lines)}'
 
 
-def _table_of_columns(axes, metric, summary):
-  """A metric: a line's best variant in each column."""
+def _by_axes(axes, metric, summary):
+  """A metric: lines and columns, or else lines and their choices."""
   variants = summary['variants']
   cells = axes_lib.cells(axes, metric, variants)
-  leading = _leading(metric, cells, variants)
+  title, choice = f'{metric["label"]}{_arrow(metric["better"])}', ''
+  if axes.columns:
+    bold = _leading(metric, cells, variants)
+    choice = axes.best
+  else:
+    bold = [cell.variant for of in cells.values() for cell in of.values()]
+    axes = axes_lib.Axes(axes.lines, axes.best)
+    cells = axes_lib.cells(axes, metric, variants)
+    title += f', for each {axes.columns}'
+  if choice:
+    title += f', at the best {choice}, of how many'
 
   def text(column, line):
     if line not in cells[column]:
       return '-'
     found = cells[column][line]
     shown = cell(metric['key'], variants[found.variant])
-    if found.variant in leading:
+    if found.variant in bold:
       shown = f'**{shown}**'
-    return shown + (f' ({found.best} of {found.tried})' if axes.best else '')
+    return shown + (f' ({found.best} of {found.count})' if choice else '')
 
   lines = [
     [line, *sizes, *(text(column, line) for column in cells)]
     for line, sizes in _sized(axes, summary)
     if any(line in of_column for of_column in cells.values())
   ]
-  title = f'{metric["label"]}{_arrow(metric["better"])}'
-  if axes.best:
-    title += f', at the best {axes.best}, of how many'
   return f'{title}:\n\n{_table([*_heads(axes, summary), *cells], lines)}'
-
-
-def _table_of_choices(axes, metric, summary):
-  """A metric: a line's variants, the best of them bold."""
-  variants = summary['variants']
-  (cells,) = axes_lib.cells(axes, metric, variants).values()
-  choices = list(dict.fromkeys(axes.place(name).best for name in variants))
-  lines = []
-  for line, sizes in _sized(axes, summary):
-    names = [f'{line}{axes_lib.SEPARATOR}{choice}' for choice in choices]
-    shown = [
-      cell(metric['key'], variants[name]) if name in variants else '-'
-      for name in names
-    ]
-    if line in cells:
-      best = names.index(cells[line].variant)
-      shown[best] = f'**{shown[best]}**'
-      lines.append([line, *sizes, *shown])
-  title = f'{metric["label"]}{_arrow(metric["better"])}, for each {axes.best}:'
-  return f'{title}\n\n{_table([*_heads(axes, summary), *choices], lines)}'
 
 
 def _leading(metric, cells, variants):
@@ -166,15 +152,15 @@ def cell(key: str, variant: dict[str, Any]) -> str:
   return text
 
 
-def shown(key: str, value: float | None, beside: float | None = None) -> str:
-  """Formats a number, with as many digits as the one `beside` it."""
+def shown(key: str, value: float | None, like: float | None = None) -> str:
+  """Formats a number, with as many digits as another, if given."""
   if value is None:
     return '-'
   if key in ('tokens_per_second', 'parameters', 'largest_batch'):
     return f'{value:,.0f}'
   scale = MIB if key.endswith('_bytes') else 1
   scale = KIB if key == 'state_bytes' else scale
-  size = abs((value if beside is None else beside) / scale)
+  size = abs((value if like is None else like) / scale)
   if key == 'ratio':
     return f'{value:.2f}'
   if 0 < size < TINY:

@@ -47,9 +47,7 @@ class Keys:
     most: int = MAX_SIZE,
   ) -> int:
     """Returns a whole number from `least` to `most`."""
-    value = self.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-      self.refuse(name, value, 'give a whole number')
+    value = self._typed(name, default, (int,), 'a whole number')
     self._check_range(name, value, least, most)
     return value
 
@@ -61,25 +59,17 @@ class Keys:
     most: float = LARGEST,
   ) -> float:
     """Returns a finite number from `least` to `most`."""
-    value = self.get(name, default)
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-      self.refuse(name, value, 'give a number')
+    value = self._typed(name, default, (int, float), 'a number')
     self._check_range(name, value, least, most)
     return float(value)
 
   def flag(self, name: str, default: bool) -> bool:
     """Returns a flag."""
-    value = self.get(name, default)
-    if not isinstance(value, bool):
-      self.refuse(name, value, 'give true or false')
-    return value
+    return self._typed(name, default, (bool,), 'true or false')
 
   def text(self, name: str, default: str | None = None) -> str:
     """Returns a text."""
-    value = self.get(name, default)
-    if not isinstance(value, str):
-      self.refuse(name, value, 'give a text')
-    return value
+    return self._typed(name, default, (str,), 'a text')
 
   def one_of(self, name: str, allowed: Iterable[Any], default: Any) -> Any:
     """Returns a value that must be among the `allowed`, of the same type."""
@@ -95,9 +85,7 @@ class Keys:
 
   def section(self, name: str) -> 'Keys':
     """Returns the keys of an object in it; none, if it is missing."""
-    value = self.get(name, {})
-    if not isinstance(value, dict):
-      self.refuse(name, value, 'give an object')
+    value = self._typed(name, {}, (dict,), 'an object')
     return dataclasses.replace(self, values=value)
 
   def items(self, name: str, most: int = MAX_SIZE) -> list[Any] | None:
@@ -116,6 +104,12 @@ class Keys:
       if kind not in known:
         self.refuse(name, kind, f'only {[*known]} are supported')
     return kinds
+
+  def _typed(self, name, default, types, what):
+    value = self.get(name, default)
+    if type(value) not in types:
+      self.refuse(name, value, f'give {what}')
+    return value
 
   def _check_range(self, name, value, least, most):
     if value > most:

@@ -152,6 +152,8 @@ class Names(NamedTuple):
   embedding: str
   norm: str  # after the layers
   layers: str  # prefix of their numbers
+  embedding_norm: str = ''
+  absent: str = ''  # tensors of the first layer that a folder lacks begin so
 
 
 def stack(
@@ -170,14 +172,18 @@ def stack(
       layers.
   """
   model, width = config.model, config.model.width
+  matrix = vocabulary, width
   rows: list[Row] = [
-    Tensor(
-      f'{names.embedding}.weight', (vocabulary, width), 'embedding.embedding'
-    ),
-    scale(names.norm, 'norm', width),
+    Tensor(f'{names.embedding}.weight', matrix, 'embedding.embedding'),
+    *([] if model.tied else dense('lm_head', 'head', matrix)),
   ]
-  if not model.tied:
-    rows += dense('lm_head', 'head', (vocabulary, width))
+  norms = {'norm': names.norm}
+  if model.embedding_norm:
+    norms['embedding_norm'] = names.embedding_norm
+  for ours, theirs in norms.items():
+    rows.append(scale(theirs, ours, width))
+    if model.norm == 'layer':
+      rows.append(shift(theirs, ours, width))
   for n, (ours, place, cell) in enumerate(layers(model)):
     own = of_cell(config, cell)
     part = own.model.routed
@@ -185,6 +191,8 @@ def stack(
       part = own.model.dense
     own = dataclasses.replace(own, model=part)
     rows += within(f'{names.layers}.{n}', ours, layer(own), place)
+  if names.absent:
+    rows = [row for row in rows if not row.name.startswith(names.absent)]
   return rows
 
 
@@ -214,10 +222,14 @@ def scale(name: str, leaf: str, width: int) -> Tensor:
   return Tensor(f'{name}.weight', (width,), f'{leaf}.scale')
 
 
+def shift(name: str, leaf: str, width: int) -> Tensor:
+  """Returns the bias of a norm."""
+  return Tensor(f'{name}.bias', (width,), f'{leaf}.bias')
+
+
 def layer_norm(name: str, leaf: str, width: int) -> list[Tensor]:
   """Returns the scale and the bias of a norm."""
-  bias = Tensor(f'{name}.bias', (width,), f'{leaf}.bias')
-  return [scale(name, leaf, width), bias]
+  return [scale(name, leaf, width), shift(name, leaf, width)]
 
 
 def renamed(rows: Iterable[Row], older: str, newer: str) -> list[Joined]:

@@ -368,7 +368,9 @@ def _zeros(keys):
   )
   config_lib.override(raw, options)
   raw.data.length = 32
-  listed = architecture.tensors(config_lib.parse(raw), keys['vocab_size'])
+  listed = architectures.tensors(
+    architecture, config_lib.parse(raw), keys['vocab_size']
+  )
   return {
     x.name: np.zeros(x.shape, np.float32)
     for x in listed

@@ -1,7 +1,7 @@
 """Exports a model as a StableHLO program.
 
 A folder has all that it takes to run it with only jax and NumPy. Of a model
-that writes text it is the decoding step (interop/step_program.py):
+that writes text it is the decoding step (interop/programs.py):
 
     step.stablehlo           the program, of jax.export
     parameters.safetensors   params by name, float32
@@ -11,17 +11,16 @@ that writes text it is the decoding step (interop/step_program.py):
                              vocabulary of numbers has none
     decode.py                a script that writes tokens with these
 
-Of a classifier with a head it is classify.stablehlo and classify.py
-(interop/class_program.py), without a state; interface.json has the classes.
+Of a classifier with a head it is classify.stablehlo and classify.py, without a
+state; interface.json has the classes.
 """
 
 import shutil
 
 from rnn_jax import errors
-from rnn_jax.interop import class_program
+from rnn_jax.interop import programs
 from rnn_jax.interop import request
 from rnn_jax.interop import standard_tokenizer
-from rnn_jax.interop import step_program
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import files
@@ -45,10 +44,8 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     errors.refuse(
       'task.name', task.name, 'its model writes no text and predicts no class'
     )
-  writes = task.writes_text
-  make = step_program.make if writes else class_program.make
+  make = programs.step if task.writes_text else programs.probabilities
   program = make(bundle, batch_size, platforms)
-  interface = program.interface(batch_size)
   vocabulary = standard_tokenizer.describe(bundle.tokenizer)
   script, name = program.script
   with target.folder() as part:
@@ -56,7 +53,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     (part / f'{program.name}.stablehlo').write_bytes(serialized)
     for file, arrays in program.tensors.items():
       tensors.write(part / f'{file}.safetensors', arrays)
-    _dump(part / 'interface.json', interface)
+    _dump(part / 'interface.json', program.interface)
     if vocabulary is not None:
       _dump(part / 'tokenizer.json', vocabulary)
     shutil.copyfile(script, part / name)

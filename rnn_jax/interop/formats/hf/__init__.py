@@ -58,8 +58,9 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   architecture = architectures.find(keys)
   vocabulary = keys.whole('vocab_size', least=2)
   config = config_json.read(keys, architecture, source)
+  rows = architectures.tensors(architecture, config, vocabulary)
   # Before anything of their size is made.
-  found = checkpoint.find(folder, architecture.tensors(config, vocabulary))
+  found = checkpoint.find(folder, rows)
   tokenizer = source.tokenizer or tokenizer_files.read(
     folder, keys, source.config
   )

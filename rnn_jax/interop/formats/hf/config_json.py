@@ -124,7 +124,8 @@ def describe(
       theirs = _complete(bundle, keys, model_type)
       differences = _differences(bundle.config, architecture, theirs)
       if not differences:
-        rows = architecture.tensors(bundle.config, bundle.tokenizer.size)
+        size = bundle.tokenizer.size
+        rows = architectures.tensors(architecture, bundle.config, size)
         return theirs, [x for x in rows if isinstance(x, table.Tensor)]
     if closest is None or len(differences) < len(closest):
       closest = [f'{x} ({model_type})' for x in differences]

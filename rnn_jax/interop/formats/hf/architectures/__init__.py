@@ -6,14 +6,17 @@ A file has
     CELLS                             cells that such a model may have
     options(keys)                     options of ours by key, from config.json
     describe(config, model_type)      the inverse: keys of config.json
-    tensors(config, vocabulary)       the folder's tensors (interop/table.py)
+    NAMES                             of parts of a folder (interop/table.py)
+    layer(config)                     the tensors of a layer
 """
 
 import importlib
 import pkgutil
 import types
 
+from rnn_jax import config as config_lib
 from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop import table
 
 
 def known(first: str | None = None) -> list[tuple[types.ModuleType, str]]:
@@ -23,6 +26,14 @@ def known(first: str | None = None) -> list[tuple[types.ModuleType, str]]:
     one = importlib.import_module(f'{__name__}.{module}')
     listed += [(one, model_type) for model_type in one.MODEL_TYPES]
   return sorted(listed, key=lambda pair: pair[1] != first)
+
+
+def tensors(
+  architecture: types.ModuleType, config: config_lib.Config, vocabulary: int
+) -> list[table.Row]:
+  """Returns the table of a model's tensors; `vocabulary` is its size."""
+  layer = architecture.layer
+  return table.stack(config, vocabulary, architecture.NAMES, layer)
 
 
 def find(keys: keys_lib.Keys) -> types.ModuleType:

@@ -12,7 +12,6 @@ Length", 2024.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from rnn_jax import config as config_lib
@@ -141,30 +140,21 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return with_mlps(config, vocabulary, _cell)
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
+  return with_mlp(config, _cell(config))
 
 
-def with_mlps(
-  config: config_lib.Config,
-  vocabulary: int,
-  cell: Callable[[config_lib.Config], list[table.Tensor]],
+def with_mlp(
+  config: config_lib.Config, cell: list[table.Tensor]
 ) -> list[table.Row]:
-  """Returns the table of a model of flash-linear-attention with MLPs.
-
-  `cell` returns the tensors of a cell.
-  """
-
-  def layer(config):
-    return [
-      table.scale('attn_norm', 'cell_norm', config.model.width),
-      table.scale('mlp_norm', 'mlp_norm', config.model.width),
-      *table.within('attn', 'cell', cell(config)),
-      *table.within('mlp', 'mlp', llama.mlp(config.model)),
-    ]
-
-  return table.stack(config, vocabulary, NAMES, layer)
+  """Returns the tensors of a layer of flash-linear-attention's models."""
+  return [
+    table.scale('attn_norm', 'cell_norm', config.model.width),
+    table.scale('mlp_norm', 'mlp_norm', config.model.width),
+    *table.within('attn', 'cell', cell),
+    *table.within('mlp', 'mlp', llama.mlp(config.model)),
+  ]
 
 
 def _cell(config):

@@ -22,6 +22,7 @@ from rnn_jax.interop.formats.hf.architectures import gated_deltanet
 
 MODEL_TYPES = {'gla': 'GLA'}
 CELLS = ('gla',)
+NAMES = gated_deltanet.NAMES
 PROJECTED = {  # the parts of our projection
   'query': 'q_proj',
   'key': 'k_proj',
@@ -87,9 +88,9 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return gated_deltanet.with_mlps(config, vocabulary, _cell)
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
+  return gated_deltanet.with_mlp(config, _cell(config))
 
 
 def _cell(config):

@@ -31,6 +31,7 @@ from rnn_jax.interop.formats.hf.architectures import llama
 from rnn_jax.interop.formats.hf.architectures import mixtral
 
 MODEL_TYPES = {'kimi_linear': 'KimiLinear'}
+NAMES = llama.NAMES
 CELLS = ('kda', 'latent_attention')
 KINDS = {'linear_attention': 'kda', 'full_attention': 'latent_attention'}
 OLDER = {  # names of keys that have two
@@ -255,12 +256,8 @@ def _described_mlps(model):
   return own | ({'intermediate_size': experts.dense_width} if dense else {})
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return table.stack(config, vocabulary, llama.NAMES, _layer)
-
-
-def _layer(config):
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
   cell = _linear_rows if config.model.cell == 'kda' else _latent_rows
   own = cell(config.cell, config.model.width)
   return [

@@ -93,12 +93,8 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return table.stack(config, vocabulary, NAMES, _layer)
-
-
-def _layer(config):
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
   rows = table.within('mlp', 'mlp', mlp(config.model))
   return attention_block(config) + rows
 

@@ -18,6 +18,7 @@ from rnn_jax.interop.formats.hf.architectures import mamba2
 
 MODEL_TYPES = {'mamba': 'Mamba'}
 CELLS = ('mamba',)
+NAMES = mamba2.NAMES
 NEEDED = {'use_bias': False}
 FIELDS = (
   fields.Field('num_hidden_layers', 'model.layers', most=keys_lib.LAYERS),
@@ -68,9 +69,9 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return mamba2.backbone(config, vocabulary, _mixer)
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
+  return mamba2.mixed(config, _mixer(config))
 
 
 def _mixer(config):

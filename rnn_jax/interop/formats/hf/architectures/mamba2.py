@@ -8,7 +8,6 @@ Algorithms Through Structured State Space Duality", 2024.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from rnn_jax import config as config_lib
@@ -70,26 +69,17 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   return NEEDED | own | {'expand': inner // config.model.width}
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return backbone(config, vocabulary, _mixer)
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
+  return mixed(config, _mixer(config))
 
 
-def backbone(
-  config: config_lib.Config,
-  vocabulary: int,
-  mixer: Callable[[config_lib.Config], list[table.Tensor]],
+def mixed(
+  config: config_lib.Config, mixer: list[table.Tensor]
 ) -> list[table.Row]:
-  """Returns the table of a stack of mixers, of Mamba and Mamba-2.
-
-  `mixer` returns the tensors of a cell.
-  """
-
-  def layer(config):
-    norm = table.scale('norm', 'cell_norm', config.model.width)
-    return [norm, *table.within('mixer', 'cell', mixer(config))]
-
-  return table.stack(config, vocabulary, NAMES, layer)
+  """Returns the tensors of a layer of Mamba or Mamba-2, with its mixer's."""
+  norm = table.scale('norm', 'cell_norm', config.model.width)
+  return [norm, *table.within('mixer', 'cell', mixer)]
 
 
 def _mixer(config):

@@ -24,6 +24,7 @@ from rnn_jax.interop.formats.hf.architectures import llama
 
 MODEL_TYPES = {'mixtral': 'Mixtral', 'qwen3_moe': 'Qwen3Moe'}
 LIKE = {'mixtral': 'mistral', 'qwen3_moe': 'qwen3'}  # whose attention it is
+NAMES = llama.NAMES
 CELLS = ('attention',)
 MIXTRAL = {'gate': 'w1', 'up': 'w3', 'down': 'w2'}  # of an expert
 NO_CHOICE = 'with one expert per token its gate would always be 1'
@@ -139,12 +140,8 @@ def described(experts: config_lib.Experts) -> dict[str, Any]:
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return table.stack(config, vocabulary, llama.NAMES, _layer)
-
-
-def _layer(config):
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
   if config.cell.qk_norm:
     return llama.attention_block(config) + routed(config.model, 'mlp', QWEN)
   older = 'block_sparse_moe'

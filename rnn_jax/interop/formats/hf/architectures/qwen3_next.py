@@ -26,6 +26,7 @@ from rnn_jax.interop.formats.hf.architectures import llama
 from rnn_jax.interop.formats.hf.architectures import mixtral
 
 MODEL_TYPES = {'qwen3_next': 'Qwen3Next'}
+NAMES = llama.NAMES
 CELLS = ('gated_deltanet', 'attention')
 KINDS = {'linear_attention': 'gated_deltanet', 'full_attention': 'attention'}
 FIELDS = (
@@ -157,12 +158,8 @@ def _described_mlp(model):
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return table.stack(config, vocabulary, llama.NAMES, _layer)
-
-
-def _layer(config):
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
   width = config.model.width
   if config.model.cell == 'attention':
     rows = llama.attention_block(config)

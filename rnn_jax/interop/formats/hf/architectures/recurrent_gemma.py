@@ -148,12 +148,8 @@ def _period(kinds: Sequence[str]) -> Sequence[str]:
   return kinds
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return table.stack(config, vocabulary, NAMES, _layer)
-
-
-def _layer(config):
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
   width = config.model.width
   if config.model.cell == 'rg_lru':
     block = _recurrent_rows(config.cell, width)

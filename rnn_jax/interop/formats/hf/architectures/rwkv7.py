@@ -26,7 +26,13 @@ from rnn_jax.interop.formats.hf import fields
 
 MODEL_TYPES = {'rwkv7': 'RWKV7'}
 CELLS = ('rwkv7',)
-NAMES = table.Names('model.embeddings', 'model.norm', 'model.layers')
+NAMES = table.Names(
+  'model.embeddings',
+  'model.norm',
+  'model.layers',
+  embedding_norm='model.layers.0.pre_norm',
+  absent='model.layers.0.attn.v_lora.',
+)
 NEEDED = {'hidden_act': 'sqrelu', 'norm_bias': True}
 KEY_EPSILONS = {True: 1e-6, False: 1e-24}  # fuse_norm; 1e-12 squared
 LOW_RANK = {'w': 'w_lora', 'a': 'a_lora', 'g': 'g_lora', rwkv7.MIX: 'v_lora'}
@@ -134,21 +140,8 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
   }
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  width = config.model.width
-  rows = [
-    row
-    for row in table.stack(config, vocabulary, NAMES, _layer)
-    if not row.name.startswith(f'model.layers.0.attn.{LOW_RANK[rwkv7.MIX]}')
-  ]
-  rows.append(table.Tensor('model.norm.bias', (width,), 'norm.bias'))
-  if config.model.embedding_norm:
-    rows += table.layer_norm('model.layers.0.pre_norm', 'embedding_norm', width)
-  return rows
-
-
-def _layer(config):
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
   width, inner = config.model.width, config.model.mlp_width
   mlp = [
     *table.dense('key', 'mlp.up', (inner, width)),

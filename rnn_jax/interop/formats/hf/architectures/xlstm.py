@@ -132,12 +132,8 @@ def _factor(columns, width):
   return factor if int(width * factor) == columns else (columns + 0.5) / width
 
 
-def tensors(config: config_lib.Config, vocabulary: int) -> list[table.Row]:
-  """Returns the table of tensors; see table.py."""
-  return table.stack(config, vocabulary, NAMES, _layer)
-
-
-def _layer(config):
+def layer(config: config_lib.Config) -> list[table.Row]:
+  """Returns the tensors of a layer, the only kind of this Config."""
   width, inner = config.model.width, config.model.mlp_width
   mlp = (
     *table.dense('proj_up_gate', 'gate', (inner, width)),
