@@ -48,6 +48,7 @@ def main(argv):
   del argv
   try:
     from rnn_jax.evaluation import lm_eval
+    from rnn_jax.evaluation import lm_eval_results
   except ImportError as error:
     raise errors.InputError(
       f'launch.lm_eval: the package lm-eval is missing or unfit ({error}): pip '
@@ -62,8 +63,8 @@ def main(argv):
   run = model_lib.load(WORKDIR.value, which, WEIGHTS.value)
   model = lm_eval.Model(run, BATCH_SIZE.value, SEED.value)
   results = lm_eval.evaluate(model, options)
-  kept = lm_eval.write(results, WORKDIR.value, SAMPLES.value)
-  print(files.to_json(kept) if JSON.value else lm_eval.table(results))
+  kept = lm_eval_results.write(results, WORKDIR.value, SAMPLES.value)
+  print(files.to_json(kept) if JSON.value else lm_eval_results.table(results))
 
 
 if __name__ == '__main__':

@@ -24,6 +24,7 @@ from scipy import special
 
 from rnn_jax import errors
 from rnn_jax import plots
+from rnn_jax import tables
 from rnn_jax.evaluation import classification
 from rnn_jax.evaluation import reliability
 from rnn_jax.inference import classify
@@ -217,19 +218,9 @@ def table(row: Mapping[str, Any]) -> str:
     f'  {name:<14} {before[name]:.4f}   calibrated: {after[name]:.4f}'
     for name in reliability.SCORES
   ]
-  lines.append('  threshold  precision  recall    f1  coverage')
-  for each in row['thresholds']:
-    if each['class'] == ALL:
-      lines.append(
-        f'  {each["threshold"]:9.2f}  {_shown(each["precision"]):>9}  '
-        f'{_shown(each["recall"]):>6}  {_shown(each["f1"]):>4}  '
-        f'{_shown(each["coverage"]):>8}'
-      )
-  return '\n'.join(lines)
-
-
-def _shown(share):
-  return '-' if share is None else f'{share:.3f}'
+  answered = [each for each in row['thresholds'] if each['class'] == ALL]
+  shares = [f'{name}:.3f' for name in COLUMNS[2:]]
+  return '\n'.join([*lines, *tables.of(answered, ('threshold:.2f', *shares))])
 
 
 def draw(

@@ -19,16 +19,13 @@ Source: Gao et al., "The Language Model Evaluation Harness", 2024.
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Iterator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 from lm_eval import evaluator
 from lm_eval import tasks as tasks_lib
-from lm_eval import utils
 from lm_eval.api import instance
 from lm_eval.api import model as api
 from lm_eval.models import utils as model_utils
@@ -37,18 +34,7 @@ from rnn_jax import errors
 from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import sampling
-from rnn_jax.system import files
 
-KEPT = (
-  'results',
-  'groups',
-  'group_subtasks',
-  'configs',
-  'versions',
-  'n-shot',
-  'n-samples',
-  'higher_is_better',
-)
 RESAMPLES = 1000  # for the standard error of a score that isn't a mean
 NEW_TOKENS = 256  # of a text whose task doesn't say how many
 SUPPORTED = {
@@ -302,58 +288,3 @@ def evaluate(model: Model, options: Options) -> dict[str, Any]:
     ) from error
   assert results is not None  # of the first process, and there is only one
   return results
-
-
-def table(results: dict[str, Any]) -> str:
-  """Returns a line for each score of a task or group, with its error."""
-  rows = []
-  for task, scores in results['results'].items():
-    for key, value in scores.items():
-      name, comma, kind = key.partition(',')
-      if not comma or name.endswith('_stderr'):
-        continue
-      metric = name if kind == 'none' else f'{name} ({kind})'
-      error = scores.get(f'{name}_stderr,{kind}')
-      spread = f' +- {error:.4f}' if isinstance(error, float) else ''
-      shown = f'{value:.4f}' if isinstance(value, float) else str(value)
-      rows.append((task, metric, shown + spread))
-  widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:2]
-  return '\n'.join(
-    f'{task:<{widths[0]}}  {metric:<{widths[1]}}  {shown}'
-    for task, metric, shown in rows
-  )
-
-
-def write(
-  results: dict[str, Any], workdir: str | os.PathLike, with_samples: bool
-) -> dict[str, Any]:
-  """Writes the results into WORKDIR/evaluation/lm_eval.
-
-  Args:
-    results: of `evaluate`.
-    workdir: the run's folder.
-    with_samples: whether each task gets a file of its rows: documents,
-      requests, answers, scores.
-
-  Returns:
-    What results.json has: all but the samples, of JSON's types.
-  """
-  folder = pathlib.Path(workdir) / 'evaluation' / 'lm_eval'
-  folder.mkdir(parents=True, exist_ok=True)
-  kept = _plain({key: results[key] for key in KEPT if key in results})
-  files.write_whole(folder / 'results.json', files.to_json(kept, indent=2))
-  if with_samples:
-    for task, rows in _plain(results['samples']).items():
-      lines = ''.join(f'{files.to_json(row)}\n' for row in rows)
-      files.write_whole(folder / f'samples_{task}.jsonl', lines)
-  return kept
-
-
-def _plain(value: Any) -> Any:
-  if isinstance(value, dict):
-    return {str(key): _plain(each) for key, each in value.items()}
-  if isinstance(value, Sequence) and not isinstance(value, str):
-    return [*map(_plain, value)]
-  if value is None or isinstance(value, (str, bool, int, float)):
-    return value
-  return utils.handle_non_serializable(value)

@@ -117,13 +117,14 @@ def probabilities(
   params = bundle_lib.flat(bundle.params)
   if config.task.reads_images:
     inputs, facts = _of_images(config, batch_size)
-    function = classify.pixel_probabilities
+    function = classify.pixel_logits
   else:
     inputs, facts = _of_texts(config, bundle.tokenizer, batch_size)
-    function = classify.text_probabilities
+    function = classify.text_logits
 
   def run(params, *arguments):
-    return function(model, bundle_lib.nested(params), *arguments)
+    logits_BxC = function(model, bundle_lib.nested(params), *arguments)
+    return jax.nn.softmax(logits_BxC)
 
   exported = _export(run, platforms, params, *inputs.values())
   facts = {'classes': list(config.data.classes), **facts}

@@ -64,24 +64,40 @@ def draw(shapes, seed=0):
   }
 
 
+def model(names, layers, head=True):
+  """Tensors of a model from the shapes of each of its layers.
+
+  `names` are those of the embedding, the last norm and the layers' prefix.
+  """
+  embedding, norm, prefix = names
+  (width,) = next(x for x in layers[0].values() if len(x) == 1)
+  shapes = {f'{embedding}.weight': (V, width), f'{norm}.weight': (width,)}
+  if head:
+    shapes['lm_head.weight'] = V, width
+  for n, layer in enumerate(layers):
+    shapes |= {f'{prefix}.{n}.{name}': shape for name, shape in layer.items()}
+  return draw(shapes)
+
+
+def weights(shapes):
+  return {f'{name}.weight': shape for name, shape in shapes.items()}
+
+
+OF_LLAMA = 'model.embed_tokens', 'model.norm', 'model.layers'
+OF_MAMBA = 'backbone.embeddings', 'backbone.norm_f', 'backbone.layers'
+OF_FLA = 'model.embeddings', 'model.norm', 'model.layers'
+
+
 def llama(layers=3, biases=(), norms=()):
   """Tensors of LLAMA; `biases` are the matrices that have one.
 
   `norms` are scales of heads.
   """
-  shapes = {
-    'model.embed_tokens.weight': (V, 12),
-    'model.norm.weight': (12,),
-    'lm_head.weight': (V, 12),
-  }
-  for n in range(layers):
-    for name, shape in LLAMA_LAYER.items():
-      shapes[f'model.layers.{n}.{name}.weight'] = shape
-      if name.rpartition('.')[2] in biases:
-        shapes[f'model.layers.{n}.{name}.bias'] = shape[:1]
-    for name in norms:
-      shapes[f'model.layers.{n}.self_attn.{name}.weight'] = (6,)
-  return draw(shapes)
+  layer = weights(LLAMA_LAYER | {f'self_attn.{name}': (6,) for name in norms})
+  for name, shape in LLAMA_LAYER.items():
+    if name.rpartition('.')[2] in biases:
+      layer[f'{name}.bias'] = shape[:1]
+  return model(OF_LLAMA, layers * [layer])
 
 
 MIXTRAL = LLAMA | {
@@ -165,15 +181,7 @@ MAMBA2_LAYER = {
 
 def mamba2():
   """Tensors of MAMBA2."""
-  shapes = {
-    'backbone.embeddings.weight': (V, 12),
-    'backbone.norm_f.weight': (12,),
-    'lm_head.weight': (V, 12),
-  }
-  for n in range(2):
-    for name, shape in MAMBA2_LAYER.items():
-      shapes[f'backbone.layers.{n}.{name}'] = shape
-  return draw(shapes)
+  return model(OF_MAMBA, 2 * [MAMBA2_LAYER])
 
 
 MAMBA = {
@@ -212,18 +220,10 @@ PLAIN_LAYER = {
 
 def mamba(plain=False):
   """Tensors of MAMBA, or of PLAIN_MAMBA."""
-  shapes = {
-    'backbone.embeddings.weight': (V, 12),
-    'backbone.norm_f.weight': (12,),
-  }
-  for n in range(2):
-    layer = MAMBA_LAYER | (PLAIN_LAYER if plain else {})
-    for name, shape in layer.items():
-      shapes[f'backbone.layers.{n}.{name}'] = shape
-    if plain:
-      del shapes[f'backbone.layers.{n}.mixer.conv1d.bias']
-      shapes['lm_head.weight'] = V, 12
-  return draw(shapes)
+  layer = MAMBA_LAYER | (PLAIN_LAYER if plain else {})
+  if plain:
+    del layer['mixer.conv1d.bias']
+  return model(OF_MAMBA, 2 * [layer], head=plain)
 
 
 XLSTM = {
@@ -262,15 +262,8 @@ XLSTM_LAYER = {
 
 def xlstm():
   """Tensors of XLSTM, whose input gates are 1 or more: then m is ours."""
-  shapes = {
-    'backbone.embeddings.weight': (V, 12),
-    'backbone.out_norm.weight': (12,),
-    'lm_head.weight': (V, 12),
-  }
-  for n in range(2):
-    for name, shape in XLSTM_LAYER.items():
-      shapes[f'backbone.blocks.{n}.{name}'] = shape
-  state = draw(shapes)
+  names = 'backbone.embeddings', 'backbone.out_norm', 'backbone.blocks'
+  state = model(names, 2 * [XLSTM_LAYER])
   gates = {
     k: x + 5 for k, x in state.items() if k.endswith('igate_preact.bias')
   }
@@ -314,20 +307,11 @@ def deltanet(values, gated):
     'mlp.up_proj': (20, 12),
     'mlp.down_proj': (12, 20),
   }
-  if gated:
-    layer |= {'attn.a_proj': (2, 12), 'attn.g_proj': (inner, 12)}
-  shapes = {
-    'model.embeddings.weight': (V, 12),
-    'model.norm.weight': (12,),
-    'lm_head.weight': (V, 12),
-  }
-  for n in range(2):
-    for name, shape in layer.items():
-      shapes[f'model.layers.{n}.{name}.weight'] = shape
-    if gated:
-      shapes[f'model.layers.{n}.attn.A_log'] = (2,)
-      shapes[f'model.layers.{n}.attn.dt_bias'] = (2,)
-  return draw(shapes)
+  if not gated:
+    return model(OF_FLA, 2 * [weights(layer)])
+  layer |= {'attn.a_proj': (2, 12), 'attn.g_proj': (inner, 12)}
+  rates = {'attn.A_log': (2,), 'attn.dt_bias': (2,)}
+  return model(OF_FLA, 2 * [weights(layer) | rates])
 
 
 GLA = {
@@ -361,15 +345,7 @@ GLA_LAYER = {
 
 def gla():
   """Tensors of GLA."""
-  shapes = {
-    'model.embeddings.weight': (V, 12),
-    'model.norm.weight': (12,),
-    'lm_head.weight': (V, 12),
-  }
-  for n in range(2):
-    for name, shape in GLA_LAYER.items():
-      shapes[f'model.layers.{n}.{name}'] = shape
-  return draw(shapes)
+  return model(OF_FLA, 2 * [GLA_LAYER])
 
 
 RWKV7 = {
@@ -423,25 +399,17 @@ RWKV7_MIX = {  # of all layers but the first
 
 def rwkv7(keys=RWKV7):
   """Tensors of RWKV7, or of a variant."""
-  shapes = {
-    'model.embeddings.weight': (V, 12),
-    'model.norm.weight': (12,),
-    'model.norm.bias': (12,),
-    'lm_head.weight': (V, 12),
-  }
   own = {
     'attn.a_lora.lora.0.weight': (keys['a_low_rank_dim'], 12),
     'attn.a_lora.lora.2.weight': (12, keys['a_low_rank_dim']),
   }
   if inner := keys.get('intermediate_size'):
     own |= {'ffn.key.weight': (inner, 12), 'ffn.value.weight': (12, inner)}
-  for n in range(keys['num_hidden_layers']):
-    for name, shape in (RWKV7_LAYER | own | (RWKV7_MIX if n else {})).items():
-      shapes[f'model.layers.{n}.{name}'] = shape
+  first = RWKV7_LAYER | own
+  rest = (keys['num_hidden_layers'] - 1) * [first | RWKV7_MIX]
   if keys.get('norm_first', True):
-    shapes['model.layers.0.pre_norm.weight'] = (12,)
-    shapes['model.layers.0.pre_norm.bias'] = (12,)
-  return draw(shapes)
+    first |= {'pre_norm.weight': (12,), 'pre_norm.bias': (12,)}
+  return model(OF_FLA, [first, *rest]) | draw({'model.norm.bias': (12,)}, 1)
 
 
 RECURRENT_GEMMA = {
@@ -498,16 +466,16 @@ RECURRENT_GEMMA_LAYER = {
 
 def recurrent_gemma(kinds='rrarr'):
   """Tensors of RECURRENT_GEMMA; `kinds` is a letter for each layer."""
-  shapes = {
-    'model.embed_tokens.weight': (V, 24),
-    'model.final_norm.weight': (24,),
-  }
-  for n, kind in enumerate(kinds):
-    block = RECURRENT if kind == 'r' else LOCAL_ATTENTION
-    own = {f'temporal_block.{name}': shape for name, shape in block.items()}
-    for name, shape in (RECURRENT_GEMMA_LAYER | own).items():
-      shapes[f'model.layers.{n}.{name}'] = shape
-  return draw(shapes)
+  layers = [
+    RECURRENT_GEMMA_LAYER
+    | {
+      f'temporal_block.{name}': shape
+      for name, shape in {'r': RECURRENT, 'a': LOCAL_ATTENTION}[kind].items()
+    }
+    for kind in kinds
+  ]
+  names = 'model.embed_tokens', 'model.final_norm', 'model.layers'
+  return model(names, layers, head=False)
 
 
 QWEN3_NEXT = {
@@ -561,26 +529,19 @@ SHARED_EXPERT = {
 
 def qwen3_next(kinds='lflf', experts=5):
   """Tensors of QWEN3_NEXT; `kinds` is a letter for each layer."""
-  shapes = {
-    'model.embed_tokens.weight': (V, 12),
-    'model.norm.weight': (12,),
-    'lm_head.weight': (V, 12),
-  }
-  inner = 7 if experts else 20
+  inner, layers = 7 if experts else 20, []
   mlp = {'gate_proj': (inner, 12), 'up_proj': (inner, 12)}
   mlp['down_proj'] = 12, inner
-  for n, kind in enumerate(kinds):
+  for kind in kinds:
     own = {'input_layernorm': (12,), 'post_attention_layernorm': (12,)}
     own |= LINEAR_ATTENTION if kind == 'l' else GATED_ATTENTION
     own |= SHARED_EXPERT if experts else {f'mlp.{k}': x for k, x in mlp.items()}
     for e in range(experts):
       own |= {f'mlp.experts.{e}.{name}': shape for name, shape in mlp.items()}
-    prefix = f'model.layers.{n}'
-    shapes |= {f'{prefix}.{name}.weight': shape for name, shape in own.items()}
+    layers.append(weights(own))
     if kind == 'l':
-      shapes[f'{prefix}.linear_attn.A_log'] = (4,)
-      shapes[f'{prefix}.linear_attn.dt_bias'] = (4,)
-  return draw(shapes)
+      layers[-1] |= {'linear_attn.A_log': (4,), 'linear_attn.dt_bias': (4,)}
+  return model(OF_LLAMA, layers)
 
 
 KIMI_LINEAR = {
@@ -639,11 +600,7 @@ LATENT_ATTENTION = {
 
 def kimi_linear(kinds='lflf', dense=1):
   """Tensors of KIMI_LINEAR; `kinds` is a letter for each layer."""
-  shapes = {
-    'model.embed_tokens.weight': (V, 12),
-    'model.norm.weight': (12,),
-    'lm_head.weight': (V, 12),
-  }
+  layers = []
   for n, kind in enumerate(kinds):
     cell = KIMI_DELTA if kind == 'l' else LATENT_ATTENTION
     own = {f'self_attn.{name}': shape for name, shape in cell.items()}
@@ -660,8 +617,8 @@ def kimi_linear(kinds='lflf', dense=1):
         name = f'block_sparse_moe.experts.{e}'
         own |= {f'{name}.{x}.weight': (7, 12) for x in ('w1', 'w3')}
         own[f'{name}.w2.weight'] = 12, 7
-    shapes |= {f'model.layers.{n}.{name}': x for name, x in own.items()}
-  return draw(shapes)
+    layers.append(own)
+  return model(OF_LLAMA, layers)
 
 
 def write(folder, keys, state, shards=1):
