@@ -64,13 +64,12 @@ def draw(shapes, seed=0):
   }
 
 
-def model(names, layers, head=True):
+def model(names, layers, head=True, width=12):
   """Tensors of a model from the shapes of each of its layers.
 
   `names` are those of the embedding, the last norm and the layers' prefix.
   """
   embedding, norm, prefix = names
-  (width,) = next(x for x in layers[0].values() if len(x) == 1)
   shapes = {f'{embedding}.weight': (V, width), f'{norm}.weight': (width,)}
   if head:
     shapes['lm_head.weight'] = V, width
@@ -475,7 +474,7 @@ def recurrent_gemma(kinds='rrarr'):
     for kind in kinds
   ]
   names = 'model.embed_tokens', 'model.final_norm', 'model.layers'
-  return model(names, layers, head=False)
+  return model(names, layers, head=False, width=24)
 
 
 QWEN3_NEXT = {
