@@ -40,7 +40,6 @@ def runs(shared: base.Base) -> Iterator[commands.Attempt]:
       _opened(shared, made, launcher, record | {name: value}),
       expects='either',
       says='init.json|adapters of|no such folder|checkpoint',
-      timeout=folders.TIMEOUT,
     )
   for name in READ:
     for kind in folders.SPECIAL:
@@ -62,7 +61,6 @@ def runs(shared: base.Base) -> Iterator[commands.Attempt]:
     'generate',
     _opened(shared, made, OPENED, record),
     expects='success',
-    timeout=folders.TIMEOUT,
   )
 
 
@@ -75,24 +73,18 @@ def files(shared: base.Base) -> Iterator[commands.Attempt]:
   )
   for n, name in enumerate(names):
     inner = name.startswith('checkpoints')
-    for kind in KINDS[n % 2 :: 2] if inner else KINDS:
-      yield commands.Attempt(
-        f'generate, {name} is {kind}',
-        'generate',
-        _special(shared.run, name, kind),
-        expects='either',
-        check=folders.keeps_secret,
-        timeout=folders.TIMEOUT,
-      )
-    for kind in () if inner else KINDS[::2]:
-      yield commands.Attempt(
-        f'train on, {name} is {kind}',
-        'train',
-        _special(shared.run, name, kind, shared),
-        expects='either',
-        check=folders.keeps_secret,
-        timeout=folders.TIMEOUT,
-      )
+    for words, launcher, then, kinds in (
+      ('generate', 'generate', None, KINDS[n % 2 :: 2] if inner else KINDS),
+      ('train on', 'train', shared.train, () if inner else KINDS[::2]),
+    ):
+      for kind in kinds:
+        yield commands.Attempt(
+          f'{words}, {name} is {kind}',
+          launcher,
+          _special(shared.run, name, kind, then),
+          expects='either',
+          check=folders.keeps_secret,
+        )
 
 
 def run_of(shared: base.Base) -> pathlib.Path:
@@ -143,30 +135,27 @@ def _hostile(record):
 
 
 def _opened(shared, made, launcher, record, own=False):
-  def arguments(folder):
-    run = base.copy(made, folder)
+  def change(run):
     named = {'run': str(run)} if own else {}
     (run / 'init.json').write_text(json.dumps(record | named))
+
+  def then(run):
     if launcher is SERVED:
       adapters = f'--adapters=theirs={run}'
       return [f'--workdir={shared.run}', adapters, *launcher[1:]]
-    output = [f'--output={folder / "out.safetensors"}']
+    output = [f'--output={run.parent / "out.safetensors"}']
     output = output if launcher is EXPORTED else []
     return [f'--workdir={run}', *launcher[1:], *output]
 
-  return arguments
+  return base.changed(made, change, then)
 
 
-def _special(made, name, kind, shared=None):
+def _special(run, name, kind, then=None):
   """Returns what makes the arguments: a run in which a file isn't one."""
 
-  def arguments(folder):
-    folders.write_secret(folder)
-    run = base.copy(made, folder)
-    (run / name).unlink()
-    folders.SPECIAL[kind](run / name)
-    if shared:
-      return shared.train(run)
-    return [f'--workdir={run}', *OPENED[1:]]
+  def change(copied):
+    folders.write_secret(copied.parent)
+    (copied / name).unlink()
+    folders.SPECIAL[kind](copied / name)
 
-  return arguments
+  return base.changed(run, change, then or base.opened(*OPENED[1:]))

@@ -5,6 +5,8 @@ import json
 import pathlib
 import random
 import shutil
+from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 WORDS = ('the', 'state', 'gate', 'forgets', 'reads', 'writes', 'a', 'key')
@@ -37,6 +39,10 @@ def get_config():
   config_lib.override(config, {overrides!r})
   return config
 '''
+
+
+# Of a fresh folder of an attempt, the arguments of its command.
+Arguments = Callable[[pathlib.Path], Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +92,6 @@ class Base:
       *(f'--config.{key}={value}' for key, value in flags.items()),
     ]
 
-  def copy(self, folder: pathlib.Path) -> pathlib.Path:
-    """Returns a copy of the run, in `folder`."""
-    return copy(self.run, folder)
-
   def config_of_run(self) -> dict[str, Any]:
     """Returns the run's config.json."""
     return json.loads((self.run / 'config.json').read_text())
@@ -98,6 +100,55 @@ class Base:
 def copy(run: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
   """Returns a copy of a run, in `folder`."""
   return pathlib.Path(shutil.copytree(run, folder / 'run'))
+
+
+def changed(
+  run: pathlib.Path,
+  change: Callable[[pathlib.Path], object],
+  then: Callable[[pathlib.Path], Sequence[str]],
+) -> Arguments:
+  """Returns what makes the arguments `then` of a changed copy of a run."""
+
+  def arguments(folder):
+    copied = copy(run, folder)
+    change(copied)
+    return then(copied)
+
+  return arguments
+
+
+def opened(*flags: str) -> Callable[[pathlib.Path], list[str]]:
+  """Returns what makes the arguments to use a run as it is."""
+  return lambda run: [f'--workdir={run}', *flags]
+
+
+def file(
+  name: str, content: bytes | Callable[[], bytes]
+) -> Callable[[pathlib.Path], pathlib.Path]:
+  """Returns what writes a file into a folder, and returns its path."""
+
+  def write(folder):
+    path = folder / name
+    path.write_bytes(content() if callable(content) else content)
+    return path
+
+  return write
+
+
+def prepare(folder: pathlib.Path, path: pathlib.Path, *flags: str) -> list[str]:
+  """Returns the arguments of launch.prepare for a file."""
+  return [
+    '--name=theirs',
+    f'--data_dir={folder / "data"}',
+    f'--input={path}',
+    '--splits=60,20,20',
+    *flags,
+  ]
+
+
+def convert(folder: pathlib.Path, path: pathlib.Path, form: str) -> list[str]:
+  """Returns the arguments of launch.convert for a model of that format."""
+  return [f'--input={path}', f'--format={form}', f'--workdir={folder / "run"}']
 
 
 def write_text(folder: pathlib.Path, files: int = 12, seed: int = 0) -> str:

@@ -1,7 +1,6 @@
 """Bodies, paths and bytes that a stranger sends to a server; see clients.py."""
 
 import random
-import socket
 from typing import Any
 
 NESTED = 40
@@ -82,17 +81,3 @@ def change(rng: random.Random, form: dict[str, Any]) -> dict[str, Any]:
       case _:
         form[name] = rng.choice(JUNK)
   return form
-
-
-def send_bytes(url: str, content: bytes) -> int:
-  """Sends bytes and closes. Returns the status, or 0: no answer."""
-  host, port = url.removeprefix('http://').split(':')
-  with socket.create_connection((host, int(port)), timeout=30) as connection:
-    try:
-      connection.sendall(content)
-      connection.shutdown(socket.SHUT_WR)
-      answer = connection.recv(4096)
-    except OSError:
-      return 0  # it had enough
-  words = answer.split(b' ', 2)
-  return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0

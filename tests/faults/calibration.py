@@ -24,12 +24,11 @@ from tests.faults import given
 
 TEXTS = ('the gate reads', 'a key', 'the state writes a key and forgets')
 ROWS = ''.join(json.dumps({'text': text}) + '\n' for text in TEXTS).encode()
-TIMEOUT = 60.0  # seconds: what is well compiles programs
 TRAINS = 180.0  # seconds: a training on a busy machine
 TEMPERATURE = 2.5
 DAMAGED = r'calibration\.json'
 
-Defect = tuple[str, str] | None  # (kind, words)
+Defect = commands.Defect
 Values = dict[str, Any]
 
 VALUES: dict[str, Values] = {  # of calibration.json, sealed
@@ -80,30 +79,14 @@ FILES: dict[str, bytes] = {
   'a byte-order mark': b'\xef\xbb\xbf{}',
   'more than 64 KiB': b'{' + b' ' * 2**17 + b'}',
 }
-WEIGHTS = {  # of two classes, and what the line names
-  'even': 'class_weights',
-  'Balanced': 'class_weights',
-  '""': 'class_weights',
-  '()': 'class_weights',
-  '(1.0,)': 'class_weights',
-  '(1.0, 2.0, 3.0)': 'class_weights',
-  '(0.0, 1.0)': 'class_weights',
-  '(-1.0, 1.0)': 'class_weights',
-  '(1e-30, 1.0)': 'class_weights',
-  '(1e30, 1.0)': 'class_weights',
-  '(1e999, 1.0)': 'class_weights',
-  '(nan, 1.0)': 'class_weights',
-  '(1.0, 1.0)': 'class_weights',
-  '(True, 2.0)': 'class_weights',
-  "('1', '2')": 'class_weights',
-  '((1, 2), 3)': 'class_weights',
-  '(1, None)': 'class_weights',
-  '{1: 2}': 'class_weights',
-  '1.5': 'class_weights',
-  'None': 'class_weights',
-  '__import__("os").abort()': 'class_weights',
-  '(' * 5000: 'class_weights',
-}
+WEIGHTS = (  # of two classes
+  *('even', 'Balanced', '""', '()', '(1.0,)', '(1.0, 2.0, 3.0)', '(0.0, 1.0)'),
+  *('(-1.0, 1.0)', '(1e-30, 1.0)', '(1e30, 1.0)', '(1e999, 1.0)'),
+  *('(nan, 1.0)', '(1.0, 1.0)', '(True, 2.0)', "('1', '2')", '((1, 2), 3)'),
+  *('(1, None)', '{1: 2}', '1.5', 'None', '__import__("os").abort()'),
+  '(' * 5000,
+)
+ABSTAINS = ('1.0', '0.5', '1e-300')
 THRESHOLDS = ('-0.1', '1.1', 'nan', 'inf', '-inf', '1e999', 'x', '', '0,5')
 LABELLED = b''.join(
   b'{"text": "%s", "label": "%s"}\n' % (text.encode(), label)
@@ -115,56 +98,45 @@ LABELLED = b''.join(
 def attempts(shared: base.Base) -> Iterator[commands.Attempt]:
   """Predicts, calibrates and trains, with what makes no sense."""
   run = given.classifier_of(shared)
-  for name, values in VALUES.items():
-    write = functools.partial(_sealed, run, values)
-    yield _refused(run, f'a calibration: {name}', write)
-  for name, content in FILES.items():
-    write = functools.partial(_bytes, content)
-    yield _refused(run, f'a calibration: {name}', write)
-  for name, damage in PLACES.items():
-    yield _refused(run, f'a calibration that is {name}', damage)
-  yield _refused(run, 'a calibration with a flipped digit', _flipped(run))
-  for name, values in OTHERS.items():
-    write = functools.partial(_sealed, run, values)
-    yield _predicted(run, f'a calibration {name}', write, 1.0, 'fitted on')
-  for temperature in (0.01, TEMPERATURE, 100.0):
-    write = functools.partial(_sealed, run, {'temperature': temperature})
-    yield _predicted(run, f'T = {temperature}', write, temperature)
+  refused = {
+    **{f': {name}': _sealed(run, values) for name, values in VALUES.items()},
+    **{f': {name}': _bytes(content) for name, content in FILES.items()},
+    **{f' that is {name}': damage for name, damage in PLACES.items()},
+    ' with a flipped digit': _flipped(run),
+  }
+  for name, write in refused.items():
+    yield commands.Attempt(
+      f'a calibration{name}', 'predict', _prediction(run, write), says=DAMAGED
+    )
+  for name, values, temperature, warning in (
+    *((f'a calibration {x}', values, 1.0, 'fitted on')
+      for x, values in OTHERS.items()),
+    *((f'T = {T}', {'temperature': T}, T, '')
+      for T in (0.01, TEMPERATURE, 100.0)),
+  ):  # fmt: skip
+    yield commands.Attempt(
+      name,
+      'predict',
+      _prediction(run, _sealed(run, values)),
+      expects='success',
+      check=functools.partial(_as_calibrated, run, temperature, warning),
+    )
   yield from _flags(run, shared)
   yield from _calibrations(run)
   yield from _trainings(shared)
 
 
-def _refused(run, name, write):
-  return commands.Attempt(
-    name, 'predict', _prediction(run, write), says=DAMAGED, timeout=TIMEOUT
-  )
-
-
-def _predicted(run, name, write, temperature, warning=''):
-  return commands.Attempt(
-    name,
-    'predict',
-    _prediction(run, write),
-    expects='success',
-    check=functools.partial(_as_calibrated, run, temperature, warning),
-    timeout=TIMEOUT,
-  )
-
-
 def _prediction(run, write: Callable[[pathlib.Path], object], *flags):
-  def arguments(folder):
-    copied = base.copy(run, folder)
-    write(copied)
-    return [*_input(folder, copied, ROWS), *flags]
-
-  return arguments
-
-
-def _input(folder, run, content):
-  path = folder / 'x.jsonl'
-  path.write_bytes(content)
-  return f'--workdir={run}', f'--input={path}'
+  rows = base.file('x.jsonl', ROWS)
+  return base.changed(
+    run,
+    write,
+    lambda copied: [
+      f'--workdir={copied}',
+      f'--input={rows(copied.parent)}',
+      *flags,
+    ],
+  )
 
 
 def _as_calibrated(run, temperature, warning, folder, ended) -> Defect:
@@ -202,86 +174,81 @@ def _seal_of(run):
   return bundle_lib.digest(run, config, 0)
 
 
-def _sealed(run, values, folder):
-  """Writes a calibration with these values, whose seal is right."""
+def _sealed(run, values):
+  """Returns what writes a calibration of these values, with a right seal."""
   from rnn_jax.runs import calibration
 
-  whole = {
-    'temperature': TEMPERATURE,
-    'step': 0,
-    'sha256': _seal_of(run),
-    'split': 'validation',
-    'documents': 9,
-  } | values
-  text = json.dumps(whole | {'seal': calibration.seal(whole)})
-  (folder / 'calibration.json').write_text(text)
+  def write(folder):
+    whole = {
+      'temperature': TEMPERATURE,
+      'step': 0,
+      'sha256': _seal_of(run),
+      'split': 'validation',
+      'documents': 9,
+    } | values
+    text = json.dumps(whole | {'seal': calibration.seal(whole)})
+    (folder / 'calibration.json').write_text(text)
+
+  return write
 
 
-def _bytes(content, folder):
-  (folder / 'calibration.json').write_bytes(content)
+def _bytes(content):
+  return lambda folder: (folder / 'calibration.json').write_bytes(content)
 
 
 def _flipped(run):
   def write(folder):
-    _sealed(run, {}, folder)
+    _sealed(run, {})(folder)
     path = folder / 'calibration.json'
     path.write_text(path.read_text().replace('2.5', '3.5'))
 
   return write
 
 
-def _sparse(folder):
-  with open(folder / 'calibration.json', 'wb') as file:
+def _sparse(path):
+  with open(path, 'wb') as file:
     file.truncate(3 * 2**30)
 
 
+def _at(make):
+  return lambda run: make(run / 'calibration.json')
+
+
 PLACES: dict[str, Callable[[pathlib.Path], object]] = {
-  'a folder': lambda run: (run / 'calibration.json').mkdir(),
-  'a pipe': lambda run: os.mkfifo(run / 'calibration.json'),
-  'a link to /dev/zero': lambda run: os.symlink(
-    '/dev/zero', run / 'calibration.json'
-  ),
-  'a link to itself': lambda run: os.symlink(
-    'calibration.json', run / 'calibration.json'
-  ),
-  'a link to nothing': lambda run: os.symlink(
-    'nothing', run / 'calibration.json'
-  ),
-  'sparse, of 3 GiB': _sparse,
+  'a folder': _at(pathlib.Path.mkdir),
+  'a pipe': _at(os.mkfifo),
+  'a link to /dev/zero': _at(lambda path: path.symlink_to('/dev/zero')),
+  'a link to itself': _at(lambda path: path.symlink_to('calibration.json')),
+  'a link to nothing': _at(lambda path: path.symlink_to('nothing')),
+  'sparse, of 3 GiB': _at(_sparse),
 }
 
 
 def _flags(run, shared):
   """Thresholds, and flags that --calibrate doesn't go with."""
-  for value in THRESHOLDS:
+  for value in (*THRESHOLDS, *ABSTAINS):
+    abstains = value in ABSTAINS
     yield commands.Attempt(
       f'--threshold={value}',
       'predict',
       _prediction(run, lambda _: None, f'--threshold={value}'),
+      expects='success' if abstains else 'refusal',
       says='threshold',
+      check=functools.partial(_abstains, float(value)) if abstains else None,
     )
-  for value in ('1.0', '0.5', '1e-300'):
-    yield commands.Attempt(
-      f'--threshold={value}',
-      'predict',
-      _prediction(run, lambda _: None, f'--threshold={value}'),
-      expects='success',
-      check=functools.partial(_abstains, float(value)),
-      timeout=TIMEOUT,
-    )
-  for flags, says in (
-    (('--split=test',), 'split'),
-    (('--split=train',), 'split'),
-    (('--split=dev',), 'split'),
-    (('--limit=3',), 'limit'),
-    (('--limit=-1',), 'limit'),
-    (('--bertscore=x',), 'bertscore'),
-    (('--calibrate=maybe',), 'calibrate'),
+  for flag, says in (
+    ('--split=test', 'split'),
+    ('--split=train', 'split'),
+    ('--split=dev', 'split'),
+    ('--limit=3', 'limit'),
+    ('--limit=-1', 'limit'),
+    ('--bertscore=x', 'bertscore'),
+    ('--calibrate=maybe', 'calibrate'),
   ):
     yield commands.Attempt(
-      f'--calibrate {flags[0]}',
+      f'--calibrate {flag}',
       'evaluate',
-      [f'--workdir={run}', '--calibrate', *flags],
+      [f'--workdir={run}', '--calibrate', flag],
       says=says,
     )
   yield commands.Attempt(
@@ -314,19 +281,13 @@ def _calibrations(run):
     ('a label that is no class', one.replace(b'good', b'fair'), 'refusal'),
     ('no JSON', b'{"text": ', 'refusal'),
   ):
-
-    def arguments(folder, content=content):
-      copied = base.copy(run, folder)
-      return [*_input(folder, copied, content), '--calibrate', '--json']
-
     yield commands.Attempt(
       f'calibrate on: {name}',
       'evaluate',
-      arguments,
+      given.evaluated(run, base.file('x.jsonl', content), ['--calibrate']),
       expects=expects,
       says=r'--calibrate|x\.jsonl',
       check=_kept_if_fitted,
-      timeout=TIMEOUT,
     )
 
 
@@ -353,37 +314,32 @@ def _trainings(shared):
     'model__layers': 1,
   }
 
-  def train(folder, weights, **more):
-    options = changed | more | {'task__class_weights': weights}
-    return shared.train(folder / 'run', **options)
-
-  for weights, says in WEIGHTS.items():
-    yield commands.Attempt(
-      f'weights {weights:.40}',
-      'train',
-      functools.partial(train, weights=weights),
-      says=says,
-    )
-  for name, more in (
-    ('of a model that writes the class', {'task__answer': 'word'}),
-    ('of a language model', {'task__name': 'language_modeling'}),
-    ('of dialogues', {'task__name': 'dialogue'}),
+  own = (('of a model that writes the class', 'task__answer', 'word'),
+         ('of a language model', 'task__name', 'language_modeling'),
+         ('of dialogues', 'task__name', 'dialogue'))  # fmt: skip
+  for name, weights, more in (
+    *((f'{weights:.40}', weights, {}) for weights in WEIGHTS),
+    *((name, 'balanced', {key: value}) for name, key, value in own),
   ):
     yield commands.Attempt(
       f'weights {name}',
       'train',
-      functools.partial(train, weights='balanced', **more),
+      _trained(shared, changed | more | {'task__class_weights': weights}),
       says='class_weights',
     )
   for weights in ('balanced', '(0.000001, 1000000.0)'):
     yield commands.Attempt(
       f'weights {weights}',
       'train',
-      functools.partial(train, weights=weights),
+      _trained(shared, changed | {'task__class_weights': weights}),
       expects='success',
       check=_finite_losses,
       timeout=TRAINS,
     )
+
+
+def _trained(shared, options):
+  return lambda folder: shared.train(folder / 'run', **options)
 
 
 def _finite_losses(folder, ended) -> Defect:

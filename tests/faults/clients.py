@@ -12,7 +12,6 @@ import json
 import pathlib
 import random
 import socket
-import tempfile
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from typing import Any
 
 from benchmarks.harness import measure
 from benchmarks.workloads.serving import server as server_lib
-from tests.faults import base
 from tests.faults import bodies
 from tests.faults import commands
 
@@ -41,11 +39,9 @@ STREAM = {
   'prompt': 'a', 'max_tokens': 24, 'stream': True, 'n': 4, 'logprobs': 20,
   'ignore_eos': True,
 }  # fmt: skip
-CHAT = {
-  'task__name': 'dialogue', 'task__reply_tokens': 8,
-}  # fmt: skip
+CHAT = {'task__name': 'dialogue', 'task__reply_tokens': 8}
 
-Defect = tuple[str, str] | None
+Defect = commands.Defect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,43 +62,36 @@ class Attempt:
 
 def requests(count: int) -> measure.Values:
   """Makes at most `count` attempts. Returns how many, and what went wrong."""
-  with tempfile.TemporaryDirectory() as name:
-    folder = pathlib.Path(name)
-    run = _train(folder)
+  with commands.started(1) as ((server,), shared):
+    run = _train(shared, server)
+    log = shared.folder / 'stderr'
     with server_lib.started(
-      folder / 'stderr',
+      log,
       'launch.serve',
       f'--workdir={run}',
       '--port=0',
-      f'--compilation_cache={folder / "programs"}',
+      f'--compilation_cache={shared.folder / "programs"}',
       *FLAGS,
       files=FILES,
-    ) as server:
-      tries = _Tries(server, folder / 'stderr')
-      every = [*attempts()]
-      count = min(count, len(every))
-      chosen = [every[n * len(every) // count] for n in range(count)]
+    ) as served:
+      tries = _Tries(served, log)
+      chosen = commands.spread([*attempts()], count)
       defects = [tries.make(attempt, n) for n, attempt in enumerate(chosen)]
   return commands.summary([each.name for each in chosen], defects)
 
 
-def _train(folder):
+def _train(shared, server):
   """Returns the work folder of a small model of dialogues."""
-  server = commands.Server()
-  try:
-    shared = base.Base.make(folder, server)
-    lines = folder / 'lines'
-    lines.mkdir()
-    for file in (folder / 'text').iterdir():
-      text = file.read_text().replace(' state ', '\n')
-      (lines / file.name).write_text(f'a gate\n{text}')
-    flags = shared.train(folder / 'talks', data__path=f'{lines}/*.txt', **CHAT)
-    ended = server.run('train', flags, timeout=300)
-  finally:
-    server.close()
+  lines, run = shared.folder / 'lines', shared.folder / 'talks'
+  lines.mkdir()
+  for file in (shared.folder / 'text').iterdir():
+    text = file.read_text().replace(' state ', '\n')
+    (lines / file.name).write_text(f'a gate\n{text}')
+  flags = shared.train(run, data__path=f'{lines}/*.txt', **CHAT)
+  ended = server.run('train', flags, timeout=300)
   if ended.code:
     raise RuntimeError(f'the run that is served failed: {ended.err}')
-  return folder / 'talks'
+  return run
 
 
 class _Tries:
@@ -116,8 +105,7 @@ class _Tries:
   def make(self, attempt: Attempt, number: int) -> Defect:
     """Makes an attempt. Returns what is wrong, or None."""
     defect = self._defect(attempt, number)
-    words = ': '.join(defect) if defect else 'well'
-    commands.log(f'{words} | {attempt.name}')
+    commands.log(attempt.name, defect)
     return defect
 
   def _defect(self, attempt, number):
@@ -209,14 +197,17 @@ def _values():
 
 
 def _posted(name, path, form, field=''):
+  content = json.dumps(form)
   # These have their own answers whatever the fields are.
   if path in ('/v1/classify', '/admin/reload'):
     field = ''
-  content = json.dumps(form)
   if 'NaN' in content or 'Infinity' in content:
     field = ''  # it is no JSON, whatever the field
-  content = content.encode()
-  return Attempt(name, lambda port: _post(port, path, content), field)
+  return _asked(name, _request(path, content.encode()), field)
+
+
+def _asked(name, content, field=''):
+  return Attempt(name, lambda port: _exchange(port, content), field)
 
 
 def _mutations():
@@ -227,15 +218,12 @@ def _mutations():
     content = bytearray(json.dumps(bodies.change(rng, form)).encode())
     for _ in range(number % 3):
       content[rng.randrange(len(content))] = rng.randrange(256)
-    content = bytes(content)
-    yield Attempt(
-      f'{path}: mutation {number}',
-      lambda port, path=path, content=content: _post(port, path, content),
-    )
+    yield _asked(f'{path}: mutation {number}', _request(path, bytes(content)))
 
 
 def _wholes():
   """Bodies that are wrong as a whole."""
+  turns = {'messages': [{'role': 'user', 'content': 'a'}] * 4000}
   for name, content in (
     ('nothing', b''),
     ('a list', b'[]'),
@@ -249,34 +237,34 @@ def _wholes():
     ('5,000 tokens', b'{"prompt": "' + b'a' * 5_000 + b'"}'),
     ('more prompts than may wait', b'{"prompt": ["a","a","a","a","a"]}'),
     ('128 prompts', json.dumps({'prompt': ['a'] * 128}).encode()),
-    ('4,000 turns', json.dumps(
-      {'messages': [{'role': 'user', 'content': 'a'}] * 4000}
-    ).encode()),
-  ):  # fmt: skip
+    ('4,000 turns', json.dumps(turns).encode()),
+  ):
     for path in ('/v1/completions', '/v1/chat/completions', '/v1/score'):
-      yield Attempt(
-        f'{path}: {name}',
-        lambda port, path=path, content=content: _post(port, path, content),
-      )
+      yield _asked(f'{path}: {name}', _request(path, content))
 
 
 def _paths():
   """Each method at each path, and bytes that are no request."""
   for path in bodies.PATHS:
     for method in bodies.METHODS:
-      head = _head(method, path) + b'\r\n'
-      yield Attempt(
-        f'{method} {path[:40]}',
-        lambda port, head=head: _exchange(port, head, TIMEOUT),
-      )
+      yield _asked(f'{method} {path[:40]}', _head(method, path) + b'\r\n')
   for number, content in enumerate(bodies.BYTES):
-    yield Attempt(
-      f'bytes {number}', lambda port, content=content: _sent(port, content)
-    )
+    yield _sent(f'bytes {number}', content)
 
 
-def _sent(port, content):
-  return bodies.send_bytes(f'http://127.0.0.1:{port}', content), b''
+def _sent(name, content):
+  return Attempt(name, lambda port: _send(port, content))
+
+
+def _send(port, content):
+  """Sends bytes and ends the stream. Returns the status, 0: no answer."""
+  with socket.create_connection(('127.0.0.1', port), TIMEOUT) as connection:
+    try:
+      connection.sendall(content)
+      connection.shutdown(socket.SHUT_WR)
+      return _status(connection.recv(4096)), b''
+    except OSError:
+      return 0, b''  # it had enough
 
 
 def _headers():
@@ -284,26 +272,17 @@ def _headers():
   for host in ('localhost:1', 'evil', ''):
     for method in bodies.METHODS:
       head = _head(method, '/v1/models', host) + b'\r\n'
-      yield Attempt(
-        f'{method} of host {host!r}',
-        lambda port, head=head: _exchange(port, head, TIMEOUT),
-      )
+      yield _asked(f'{method} of host {host!r}', head)
   for path, form in bodies.FORMS.items():
     whole = _request(path, json.dumps(form).encode(), 'text/plain')
-    yield Attempt(
-      f'{path}: plain text',
-      lambda port, whole=whole: _exchange(port, whole, TIMEOUT),
-    )
+    yield _asked(f'{path}: plain text', whole)
 
 
 def _cuts():
   """A request that is cut off, by an end of the stream or a reset."""
   whole = _request('/v1/completions', json.dumps(STREAM).encode())
   for stop in range(1, len(whole), 8):
-    yield Attempt(
-      f'a request of {stop} bytes',
-      lambda port, stop=stop: _sent(port, whole[:stop]),
-    )
+    yield _sent(f'a request of {stop} bytes', whole[:stop])
   for read in (0, 1, 100, 5_000):
     yield Attempt(
       f'a client that leaves after {read} bytes',
@@ -356,7 +335,7 @@ def _crowd(port, content, count):
         connection.sendall(content)
     if not is_alive(port):
       raise TimeoutError
-    return _exchange(port, _head('GET', '/v1/models') + b'\r\n', TIMEOUT)
+    return _exchange(port, _head('GET', '/v1/models') + b'\r\n')
 
 
 def _head(method: str, path: str, host: str = '127.0.0.1') -> bytes:
@@ -369,11 +348,9 @@ def _request(path: str, content: bytes, kind='application/json') -> bytes:
   return f'{head}Content-Length: {len(content)}\r\n\r\n'.encode() + content
 
 
-def _post(port: int, path: str, content: bytes) -> tuple[int, bytes]:
-  return _exchange(port, _request(path, content), TIMEOUT)
-
-
-def _exchange(port: int, content: bytes, seconds: float) -> tuple[int, bytes]:
+def _exchange(
+  port: int, content: bytes, seconds: float = TIMEOUT
+) -> tuple[int, bytes]:
   """Sends a request and ends the stream. Returns the status and the body.
 
   Raises:
@@ -391,9 +368,12 @@ def _exchange(port: int, content: bytes, seconds: float) -> tuple[int, bytes]:
         if content.startswith(b'HEAD') or _is_whole(head, b''.join(parts)):
           break
   answer = b''.join(parts)
+  return _status(answer), answer[len(_split(answer)) :]
+
+
+def _status(answer):
   words = answer.split(b' ', 2)
-  status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
-  return status, answer[len(_split(answer)) :]
+  return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
 
 
 def _split(answer):

@@ -2,7 +2,9 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import os
@@ -12,8 +14,8 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +24,7 @@ from rnn_jax.command_line import PIPE_CLOSED
 from tests.faults import base
 
 ROOT = pathlib.Path(__file__).parents[2]
-TIMEOUT = 20.0  # seconds until an attempt that still runs gets a SIGTERM
+TIMEOUT = 60.0  # seconds until an attempt that still runs gets a SIGTERM
 SILENCE = 12.0  # seconds without a line
 MEMORY = 4 * 2**30  # bytes, the most of any attempt
 KINDS = (
@@ -37,6 +39,8 @@ KINDS = (
   'memory',
   'lost',  # data, a checkpoint or a row
 )
+
+Defect = tuple[str, str] | None  # one of KINDS, and words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +90,7 @@ class Attempt:
       line; or 'either': whichever of refusal and success is right is up to
       the program, but it says so.
     says: a pattern that the line of a refusal holds.
-    check: of (folder, Ended), returns (kind of defect, words) or None.
-    finding: the number of what it repeats; 0: none.
+    check: of (folder, Ended), returns a defect or None.
     timeout: seconds.
     environment: variables to set.
     machine: what it meets, see machine.py.
@@ -95,11 +98,10 @@ class Attempt:
 
   name: str
   launcher: str
-  arguments: Sequence[str] | Callable[[pathlib.Path], Sequence[str]]
+  arguments: Sequence[str] | base.Arguments
   expects: str = 'refusal'
   says: str = ''
-  check: Callable[[pathlib.Path, Ended], tuple[str, str] | None] | None = None
-  finding: int = 0
+  check: Callable[[pathlib.Path, Ended], Defect] | None = None
   timeout: float = TIMEOUT
   environment: dict[str, str] = dataclasses.field(default_factory=dict)
   machine: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -175,6 +177,18 @@ class Server:
     self._process.stdout.close()
 
 
+@contextlib.contextmanager
+def started(most: int = 4) -> Iterator[tuple[list[Server], base.Base]]:
+  """Servers, at most one for each core, and the files that attempts share."""
+  with contextlib.ExitStack() as stack:
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    count = min(measure.cores(), most)
+    servers = [
+      stack.enter_context(contextlib.closing(Server())) for _ in range(count)
+    ]
+    yield servers, base.Base.make(pathlib.Path(folder), servers[0])
+
+
 def tried(group: str, limit: int = 0) -> measure.Values:
   """Runs a group of attempts. Returns how many, and what went wrong.
 
@@ -183,77 +197,83 @@ def tried(group: str, limit: int = 0) -> measure.Values:
       share it returns them.
     limit: how many of them, evenly spread; 0: all.
   """
-  with tempfile.TemporaryDirectory() as folder:
-    servers = [Server() for _ in range(min(measure.cores(), 4))]
-    try:
-      shared = base.Base.make(pathlib.Path(folder), servers[0])
-      return run_all(chosen(group, shared, limit), servers, shared)
-    finally:
-      for server in servers:
-        server.close()
+  with started() as (servers, shared):
+    return run_attempts(chosen(group, shared, limit), servers, shared)
 
 
 def chosen(group: str, shared: base.Base, limit: int) -> list[Attempt]:
   """Returns the attempts of a group, or at most `limit`, evenly spread."""
   module, _, function = group.rpartition('.')
   module = importlib.import_module(f'{__package__}.{module}')
-  attempts = [*getattr(module, function)(shared)]
-  count = min(limit or len(attempts), len(attempts))
-  return [attempts[n * len(attempts) // count] for n in range(count)]
+  return spread([*getattr(module, function)(shared)], limit)
 
 
-def run_all(
+def spread(every: Sequence[Any], limit: int) -> list[Any]:
+  """Returns at most `limit` of them, evenly spread; 0: all."""
+  count = min(limit or len(every), len(every))
+  return [every[n * len(every) // count] for n in range(count)]
+
+
+def run_attempts(
   attempts: Sequence[Attempt], servers: Sequence[Server], shared: base.Base
 ) -> measure.Values:
   """Runs attempts, one at a time on each server. Returns their summary."""
+  silences = []
+
+  def run(attempt, server, folder):
+    folder.mkdir()
+    arguments = attempt.arguments
+    ended = server.run(
+      attempt.launcher,
+      arguments(folder) if callable(arguments) else arguments,
+      attempt.timeout,
+      environment=attempt.environment,
+      machine=attempt.machine,
+    )
+    silences.append(ended.silence)
+    return judge(attempt, ended, folder, shared)
+
+  jobs = [(each.name, functools.partial(run, each)) for each in attempts]
+  values = run_jobs(jobs, servers, shared.folder)
+  return values | {'longest_silence': max(silences, default=0.0)}
+
+
+def run_jobs(
+  jobs: Sequence[tuple[str, Callable[[Server, pathlib.Path], Defect]]],
+  servers: Sequence[Server],
+  folder: pathlib.Path,
+) -> measure.Values:
+  """Runs (name, job) on all servers. Returns their summary.
+
+  A job gets a server for itself, and a path in `folder` that is removed.
+  """
   free = queue.SimpleQueue()
   for server in servers:
     free.put(server)
-  lock = threading.Lock()
 
   def one(number):
-    attempt = attempts[number]
-    folder = shared.folder / f'{number}'
-    folder.mkdir()
-    arguments = attempt.arguments
-    arguments = arguments(folder) if callable(arguments) else arguments
-    server = free.get()
+    name, job = jobs[number]
+    server, own = free.get(), folder / f'{number}'
     try:
-      ended = server.run(
-        attempt.launcher,
-        arguments,
-        attempt.timeout,
-        environment=attempt.environment,
-        machine=attempt.machine,
-      )
+      defect = job(server, own)
     finally:
       free.put(server)
-    defect = judge(attempt, ended, folder, shared)
-    with lock:
-      _log(attempt, ended, defect)
-    base.remove(folder)
-    return ended, defect
+    log(name, defect)
+    base.remove(own)
+    return defect
 
   with concurrent.futures.ThreadPoolExecutor(len(servers)) as pool:
-    results = [*pool.map(one, range(len(attempts)))]
-  return summary(
-    [attempt.name for attempt in attempts],
-    [defect for _, defect in results],
-    [ended.silence for ended, _ in results],
-  )
+    defects = [*pool.map(one, range(len(jobs)))]
+  return summary([name for name, _ in jobs], defects)
 
 
-def summary(
-  names: Sequence[str],
-  defects: Sequence[tuple[str, str] | None],
-  silences: Sequence[float] = (),
-) -> measure.Values:
+def summary(names: Sequence[str], defects: Sequence[Defect]) -> measure.Values:
   """Returns a row's values: how many were tried, and how many of each kind."""
   counts = collections.Counter(defect[0] for defect in defects if defect)
   return {
     'tried': len(names),
     'survived': len(names) - sum(counts.values()),
-    'longest_silence': max(silences, default=0.0),
+    'longest_silence': 0.0,
     **{kind.replace(' ', '_'): counts[kind] for kind in KINDS},
     'defects': [
       {'name': name, 'kind': defect[0], 'words': defect[1][:300]}
@@ -265,8 +285,8 @@ def summary(
 
 def judge(
   attempt: Attempt, ended: Ended, folder: pathlib.Path, shared: base.Base
-) -> tuple[str, str] | None:
-  """Returns (kind of defect, words), or None if all is well."""
+) -> Defect:
+  """Returns what is wrong, or None if all is well."""
   if shared.canary.exists():
     shared.canary.unlink()
     return 'code run', ''
@@ -302,16 +322,8 @@ def _checks(attempt, ended):
     yield 'misleading', not named, ended.error
 
 
-def _log(attempt, ended, defect):
-  words = ': '.join(defect) if defect else 'well'
-  line = f'{words} | {attempt.name} | exit {ended.code} after ' + (
-    f'{ended.seconds:.1f} s | {ended.error[:200]}'
-  )
-  log(line)
-
-
-def log(line: str) -> None:
+def log(name: str, defect: Defect) -> None:
   """Adds a line to the file of the variable FAULTS_LOG, if it is set."""
   if path := os.environ.get('FAULTS_LOG'):
     with open(path, 'a') as file:
-      file.write(line + '\n')
+      file.write(f'{": ".join(defect) if defect else "well"} | {name}\n')

@@ -6,7 +6,6 @@ is damaged in one file; then it is resumed, or asked to generate.
 
 import os
 import pathlib
-from collections.abc import Callable
 from collections.abc import Iterator
 
 from tests.faults import base
@@ -16,54 +15,30 @@ DAMAGES = ('empty', 'cut', 'flip', 'missing', 'folder', 'longer')
 
 
 def files(shared: base.Base) -> Iterator[commands.Attempt]:
-  """Damages each file in six ways, and uses the run in three."""
+  """Damages each file in six ways, and uses the run in two."""
   names = sorted(
     str(path.relative_to(shared.run))
     for path in shared.run.rglob('*')
     if path.is_file() and path.name != '.lock'
   )
+  generate = base.opened('--prompt=the', '--max_new_tokens=2')
   for name in names:
     for damage in DAMAGES:
-      yield commands.Attempt(
-        f'train on, {name}: {damage}',
-        'train',
-        _damaged(shared, name, damage, _resumed),
-        expects='either',
-        check=_kept,
-        finding=5,
-      )
+      uses = [('train on', 'train', shared.train, _kept)]
       if not name.startswith('checkpoints'):
+        uses.append(('generate', 'generate', generate, None))
+      for words, launcher, then, check in uses:
         yield commands.Attempt(
-          f'generate, {name}: {damage}',
-          'generate',
-          _damaged(shared, name, damage, _generated),
+          f'{words}, {name}: {damage}',
+          launcher,
+          base.changed(shared.run, _damaged(name, damage), then),
           expects='either',
-          finding=5,
+          check=check,
         )
 
 
-def _resumed(shared, run):
-  return shared.train(run)
-
-
-def _generated(shared, run):
-  del shared
-  return [f'--workdir={run}', '--prompt=the', '--max_new_tokens=2']
-
-
-def _damaged(
-  shared: base.Base,
-  name: str,
-  damage: str,
-  then: Callable[[base.Base, pathlib.Path], list[str]],
-) -> Callable[[pathlib.Path], list[str]]:
-  def arguments(folder):
-    run = shared.copy(folder)
-    do(run / name, damage)
-
-    return then(shared, run)
-
-  return arguments
+def _damaged(name, damage):
+  return lambda run: do(run / name, damage)
 
 
 def do(path: pathlib.Path, damage: str) -> None:

@@ -4,15 +4,12 @@ Each is small, and asks for more memory or time than a machine has.
 """
 
 import json
-import math
-import pathlib
-import struct
-from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
 from tests.faults import base
 from tests.faults import commands
+from tests.faults import folders
 
 HUGE = 4_000_000_000
 PATTERNS = (
@@ -95,18 +92,11 @@ PROGRAMS = (
   '{{ ' + '9' * 10**5 + ' }}',
   '{{ raise_exception("a" * 10**6) }}',
 )
-CONFIG = {
-  'model_type': 'llama',
-  'architectures': ['LlamaForCausalLM'],
-  'vocab_size': 300,
-  'hidden_size': 8,
-  'intermediate_size': 8,
-  'num_hidden_layers': 1,
-  'num_attention_heads': 2,
-  'num_key_value_heads': 2,
-  'max_position_embeddings': 64,
-  'rms_norm_eps': 1e-6,
-}
+CONFIG = (
+  folders.MODEL
+  | folders.ARCHITECTURES['llama']
+  | {'model_type': 'llama', 'vocab_size': 300}
+)
 
 
 def texts(shared: base.Base) -> Iterator[commands.Attempt]:
@@ -123,13 +113,13 @@ def texts(shared: base.Base) -> Iterator[commands.Attempt]:
     yield commands.Attempt(
       f'convert: a template {template[:60]!r} of {len(template):,} characters',
       'convert',
-      _converted(template, tokenizer()),
+      _converted(template),
       says='chat.template',
     )
   for name, changes in _tokenizers():
-    for launcher, flags in (
-      ('generate', ('--prompt=aaaa aaaab', '--max_new_tokens=2')),
-      ('evaluate', ()),
+    for launcher, *flags in (
+      ('generate', '--prompt=aaaa aaaab', '--max_new_tokens=2'),
+      ('evaluate',),
     ):
       yield commands.Attempt(
         f'{launcher}: a tokenizer with {name}',
@@ -198,21 +188,10 @@ def _tokenizers():
     *('(' * 10**5, '((a{1,999}){1,999}){1,999}', '\\S+(?!\\S)', '[', '(?=)'),
   ):
     pattern = {'Regex': expression}
-    split = {
-      'type': 'Split',
-      'pattern': pattern,
-      'behavior': 'Isolated',
-      'invert': False,
-    }
-    yield (
-      f'an expression {expression[:20]!r}',
-      {
-        'pre_tokenizer': {
-          'type': 'Sequence',
-          'pretokenizers': [split, by_bytes()],
-        }
-      },
-    )
+    split = {'type': 'Split', 'pattern': pattern, 'invert': False}
+    split['behavior'] = 'Isolated'
+    both = {'type': 'Sequence', 'pretokenizers': [split, by_bytes()]}
+    yield f'an expression {expression[:20]!r}', {'pre_tokenizer': both}
   for name, parts in (
     ('5 nested replacements', 5 * [_replace('a', 'a' * 1000)]),
     ('20 doublings', 20 * [_replace('a', 'aa')]),
@@ -237,10 +216,7 @@ def _tokenizers():
     ('an unknown model', {'type': 'Nothing'}),
   ):
     yield name, {'model': own | changes}
-  yield (
-    'an added token of 10^6',
-    {'added_tokens': [added(256, 'x' * 10**6)]},
-  )
+  yield 'an added token of 10^6', {'added_tokens': [added(256, 'x' * 10**6)]}
 
 
 def _replace(text, content):
@@ -251,60 +227,28 @@ def _map(text):
   return {'type': 'Precompiled', 'precompiled_charsmap': text}
 
 
-Arguments = Callable[[pathlib.Path], list[str]]
+def _trained(shared, key, value):
+  return lambda folder: [
+    *shared.train(folder / 'run'),
+    f'--config.{key}={value}',
+  ]
 
 
-def _trained(shared, key, value) -> Arguments:
+def _converted(template):
   def arguments(folder):
-    return [*shared.train(folder / 'run'), f'--config.{key}={value}']
-
-  return arguments
-
-
-def _converted(template, model) -> Arguments:
-  def arguments(folder):
-    path = folder / 'llama'
-    path.mkdir()
-    (path / 'config.json').write_text(json.dumps(CONFIG))
-    (path / 'tokenizer.json').write_text(json.dumps(model))
+    path = folders.write_folder(folder / 'llama', 'hf', CONFIG)
+    (path / 'tokenizer.json').write_text(json.dumps(tokenizer()))
     (path / 'chat_template.jinja').write_text(template)
-    (path / 'model.safetensors').write_bytes(_zeros())
-    return [
-      f'--input={path}',
-      '--format=hf',
-      f'--workdir={folder / "run"}',
-    ]
+    return base.convert(folder, path, 'hf')
 
   return arguments
 
 
-def _zeros():
-  """Returns the tensors of a model of CONFIG, as safetensors."""
-  layer = {f'self_attn.{name}_proj': (8, 8) for name in 'qkvo'}
-  layer |= {f'mlp.{name}_proj': (8, 8) for name in ('gate', 'up', 'down')}
-  layer |= {'input_layernorm': (8,), 'post_attention_layernorm': (8,)}
-  shapes = {f'model.layers.0.{name}': shape for name, shape in layer.items()}
-  shapes |= {'model.embed_tokens': (300, 8), 'lm_head': (300, 8)}
-  shapes |= {'model.norm': (8,)}
-  header, at = {}, 0
-  for name, shape in shapes.items():
-    size = 4 * math.prod(shape)
-    header[f'{name}.weight'] = {
-      'dtype': 'F32',
-      'shape': [*shape],
-      'data_offsets': [at, at + size],
-    }
-    at += size
-  text = json.dumps(header).encode()
-  return struct.pack('<Q', len(text)) + text + bytes(at)
-
-
-def _opened(shared, model, flags) -> Arguments:
+def _opened(shared, model, flags):
   spec = {'kind': 'pretrained', 'model': model, 'size': 257, 'boundary': 256}
-
-  def arguments(folder):
-    run = shared.copy(folder)
-    (run / 'tokenizer.json').write_text(json.dumps(spec))
-    return [f'--workdir={run}', *flags]
-
-  return arguments
+  text = json.dumps(spec)
+  return base.changed(
+    shared.run,
+    lambda run: (run / 'tokenizer.json').write_text(text),
+    base.opened(*flags),
+  )

@@ -25,7 +25,6 @@ from tests.faults import commands
 
 SECRET = 'the secret of the user'
 SPARSE = 3 * 2**30  # bytes, of which none is on the disk
-TIMEOUT = 60.0  # seconds: what is well compiles a program
 ENTRIES = 61
 MODEL = {  # of all
   'vocab_size': ENTRIES,
@@ -115,29 +114,10 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
   },
 }
 HOSTILE = (
-  None,
-  True,
-  -1,
-  0,
-  1.5,
-  1e308,
-  float('nan'),
-  float('inf'),
-  3_000_000,
-  10**8,
-  2**31,
-  2**63,
-  10**400,
-  '',
-  'x',
-  [],
-  {},
-  [None],
-  ['x'],
-  [[1]],
+  *(None, True, -1, 0, 1.5, 1e308, float('nan'), float('inf'), 3_000_000),
+  *(10**8, 2**31, 2**63, 10**400, '', 'x', [], {}, [None], ['x'], [[1]]),
   {'x': 1},
 )
-PER_KEY = 1  # hostile values of each key of each architecture
 FILES = (
   'config.json',
   'tokenizer.json',
@@ -171,19 +151,18 @@ def folders(shared: base.Base) -> Iterator[commands.Attempt]:
           says=f'{name}|it has no|it has none',
           check=keeps_out,
         )
-  for name, target, expects in (
-    ('of the hub', '../../blobs/{name}', 'success'),
-    ('to another revision', '../other/{name}', 'refusal'),
-    ('out of the hub', '../../../{name}', 'refusal'),
+  for name, target in (
+    ('of the hub', '../../blobs/{name}'),
+    ('to another revision', '../other/{name}'),
+    ('out of the hub', '../../../{name}'),
   ):
     yield commands.Attempt(
       f'convert --format=hf: links {name}',
       'convert',
       _linked(target),
-      expects=expects,
+      expects='success' if name == 'of the hub' else 'refusal',
       says='links to',
       check=keeps_out,
-      timeout=TIMEOUT,
     )
   del shared
 
@@ -194,9 +173,8 @@ def values(shared: base.Base) -> Iterator[commands.Attempt]:
     keys = MODEL | own | {'model_type': model_type}
     names = sorted(keys)
     for n, name in enumerate(names):
-      for m in range(PER_KEY):
-        value = HOSTILE[(n * PER_KEY + m + len(model_type)) % len(HOSTILE)]
-        yield _changed(f'{model_type}: {name}', keys, name, value)
+      value = HOSTILE[(n + len(model_type)) % len(HOSTILE)]
+      yield _changed(f'{model_type}: {name}', keys, name, value)
     for name in ('rope_parameters', 'linear_attn_config'):
       for inner in own.get(name, {}):
         for value in HOSTILE[len(inner) % 7 :: 7]:
@@ -292,7 +270,6 @@ def _changed(name, keys, key, value, shown=..., form='hf', expects='either'):
     # A size that may be is refused for the tensors that it needs.
     says='config.json: .*=|name different tensors',
     check=keeps_out,
-    timeout=TIMEOUT,
   )
 
 
@@ -304,7 +281,7 @@ def _with(form, name, write, keys=None):
     path = write_folder(folder / 'in', form, keys)
     (path / name).unlink(missing_ok=True)
     write(path / name)
-    return _converted(folder, path, form)
+    return base.convert(folder, path, form)
 
   return arguments
 
@@ -323,13 +300,9 @@ def _linked(target):
     path.mkdir()
     for name in os.listdir(hub / 'blobs'):
       (path / name).symlink_to(target.format(name=name))
-    return _converted(folder, path, 'hf')
+    return base.convert(folder, path, 'hf')
 
   return arguments
-
-
-def _converted(folder, path, form):
-  return [f'--input={path}', f'--format={form}', f'--workdir={folder / "run"}']
 
 
 def write_folder(
@@ -401,9 +374,7 @@ def write_secret(folder: pathlib.Path) -> None:
   (folder / 'secret').write_text(json.dumps({'x': SECRET}))
 
 
-def keeps_out(
-  folder: pathlib.Path, ended: commands.Ended
-) -> tuple[str, str] | None:
+def keeps_out(folder: pathlib.Path, ended: commands.Ended) -> commands.Defect:
   """Nothing from outside of a folder is in the run, or in the output."""
   for path in (folder / 'run').rglob('*'):
     if path.is_symlink():
@@ -413,7 +384,7 @@ def keeps_out(
 
 def keeps_secret(
   folder: pathlib.Path, ended: commands.Ended
-) -> tuple[str, str] | None:
+) -> commands.Defect:
   """The file of the user's is as it was, and no other file has its content."""
   own = folder / 'secret'
   if own.exists() and own.read_text(errors='replace') != json.dumps(
@@ -429,10 +400,6 @@ def keeps_secret(
   return None
 
 
-def _pipe(path):
-  os.mkfifo(path)
-
-
 def _socket(path):
   here = os.open(path.parent, os.O_RDONLY)  # names of sockets are short
   try:
@@ -442,7 +409,7 @@ def _socket(path):
     os.close(here)
 
 
-def _link(target) -> Callable[[pathlib.Path], None]:
+def _link(target):
   return lambda path: path.symlink_to(target)
 
 
@@ -451,21 +418,21 @@ def _sparse(path):
     file.truncate(SPARSE)
 
 
-def _text(content) -> Callable[[pathlib.Path], None]:
-  return lambda path: path.write_text(content) and None
+def _text(content):
+  return lambda path: path.write_text(content)
 
 
-SPECIAL: dict[str, Callable[[pathlib.Path], None]] = {
-  'a pipe': _pipe,
+SPECIAL: dict[str, Callable[[pathlib.Path], object]] = {
+  'a pipe': os.mkfifo,
   'a socket': _socket,
-  'a folder': lambda path: path.mkdir(),
+  'a folder': pathlib.Path.mkdir,
   'a link to zeros': _link('/dev/zero'),
   'a link to random bytes': _link('/dev/urandom'),
   'a link to a terminal': _link('/dev/ptmx'),
   'a link to a secret': _link('../secret'),
   'a link to the process': _link('/proc/self/environ'),
   'a sparse file of 3 GiB': _sparse,
-  'not UTF-8': lambda path: path.write_bytes(b'{"a": "\xe9\xff"}') and None,
+  'not UTF-8': lambda path: path.write_bytes(b'{"a": "\xe9\xff"}'),
 }
 LETTERS = [chr(97 + n) for n in range(26)]
 TOKENIZER = {

@@ -1,12 +1,9 @@
 """The memory of a generator that answers many varied calls."""
 
-import pathlib
 import random
-import tempfile
 
 from benchmarks.harness import measure
 from rnn_jax.system import host
-from tests.faults import base
 from tests.faults import commands
 
 SETTLED = 0.2  # of the calls; the memory after them is the first
@@ -17,14 +14,9 @@ def calls(count: int) -> measure.Values:
   from rnn_jax.inference import generate
   from rnn_jax.system import compile_cache
 
-  with tempfile.TemporaryDirectory() as folder:
-    server = commands.Server()
-    try:
-      shared = base.Base.make(pathlib.Path(folder), server)
-    finally:
-      server.close()
+  with commands.started(1) as (_, shared):
     # As every command does: a program that left the generator is read again.
-    compile_cache.keep(f'{folder}/programs')
+    compile_cache.keep(f'{shared.folder}/programs')
     generator = generate.Generator.from_workdir(shared.run)
     rng = random.Random(0)
     first = 0

@@ -10,6 +10,7 @@ import pathlib
 import struct
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 from tests.faults import base
@@ -20,9 +21,6 @@ CLASSES = ('bad', 'good')
 ROW = b'{"text": "the gate reads", "label": "good"}\n'
 TABLE = b'text,label\n' + b'the gate reads,good\n' * 9
 LARGE = 30_000_000  # bytes of a line or a field
-TIMEOUT = 60.0  # seconds: what is well compiles programs
-
-Defect = tuple[str, str] | None  # (kind, words)
 SAYS = 'x[.]|input|run|text|label|class|row|column|file|folder|line'
 
 
@@ -33,35 +31,33 @@ def rows(shared: base.Base) -> Iterator[commands.Attempt]:
     yield commands.Attempt(
       f'predict: {name}',
       'predict',
-      _predicted(classifier, write),
+      predicted(classifier, write),
       expects=predicts,
       says=SAYS,
       check=_whole_lines,
-      timeout=TIMEOUT,
     )
     yield commands.Attempt(
       f'evaluate: {name}',
       'evaluate',
-      _evaluated(classifier, write),
+      evaluated(classifier, write),
       expects=evaluates,
       says=SAYS,
       check=finite,
-      timeout=TIMEOUT,
     )
   for name, write in _texts():
     yield commands.Attempt(
       f'evaluate a language model: {name}',
       'evaluate',
-      _evaluated(shared.run, write),
+      evaluated(shared.run, write),
       expects='either',
       says=SAYS,
       check=finite,
-      timeout=TIMEOUT,
     )
+  write = base.file('x.jsonl', ROW * 9)
   yield commands.Attempt(
     'predict with a run that writes text',
     'predict',
-    _predicted(shared.run, _written('x.jsonl', ROW * 9)),
+    predicted(shared.run, write),
     says='task.name',
   )
   for name, output, says in (
@@ -74,7 +70,7 @@ def rows(shared: base.Base) -> Iterator[commands.Attempt]:
     yield commands.Attempt(
       f'predict: the output is {name}',
       'predict',
-      _predicted(classifier, _written('x.jsonl', ROW * 9), output),
+      predicted(classifier, write, output),
       says=says,
     )
 
@@ -109,25 +105,34 @@ def classifier_of(shared: base.Base) -> pathlib.Path:
   return folder
 
 
-def _predicted(run, write, output='out.jsonl'):
-  def arguments(folder):
-    path = write(folder)
-    return [
-      f'--workdir={run}',
-      f'--input={path}',
-      f'--output={folder / output}',
-    ]
+def predicted(
+  run: pathlib.Path,
+  write: Callable[[pathlib.Path], object],
+  output: str = 'out.jsonl',
+  flags: Sequence[str] = (),
+) -> base.Arguments:
+  """Returns what makes the arguments to predict what `write` wrote."""
+  return lambda folder: [
+    f'--workdir={run}',
+    f'--input={write(folder)}',
+    f'--output={folder / output}',
+    *flags,
+  ]
 
-  return arguments
 
-
-def _evaluated(run, write):
-  def arguments(folder):
-    # Scores are written beside the checkpoints: each attempt has its own.
-    copied = base.copy(run, folder)
-    return [f'--workdir={copied}', f'--input={write(folder)}', '--json']
-
-  return arguments
+def evaluated(
+  run: pathlib.Path,
+  write: Callable[[pathlib.Path], object],
+  flags: Sequence[str] = (),
+) -> base.Arguments:
+  """Returns what makes the arguments to evaluate on what `write` wrote."""
+  # Scores are written beside the checkpoints: each attempt has its own.
+  return lambda folder: [
+    f'--workdir={base.copy(run, folder)}',
+    f'--input={write(folder)}',
+    '--json',
+    *flags,
+  ]
 
 
 def _whole_lines(folder, ended):
@@ -146,7 +151,7 @@ def _whole_lines(folder, ended):
   return ('silent', f'a row without a class: {lacks[0]}') if lacks else None
 
 
-def finite(folder: pathlib.Path, ended: commands.Ended) -> Defect:
+def finite(folder: pathlib.Path, ended: commands.Ended) -> commands.Defect:
   """Checks that the scores of what was evaluated are numbers."""
   del folder
   if ended.code:
@@ -156,22 +161,13 @@ def finite(folder: pathlib.Path, ended: commands.Ended) -> Defect:
   return None if good else ('silent', f'loss: {scores["loss"]}')
 
 
-def _written(name, content) -> Callable[[pathlib.Path], pathlib.Path]:
-  def write(folder):
-    path = folder / name
-    path.write_bytes(content)
-    return path
-
-  return write
-
-
 def _files():
   """Yields (name, write(folder) -> path, what predict and evaluate should do).
 
   Predict may have written rows before it meets a bad one.
   """
   for name, file, content, predicts, evaluates in (*_jsonl(), *_tables()):
-    yield name, _written(file, content), predicts, evaluates
+    yield name, base.file(file, content), predicts, evaluates
   for name, write in (
     ('a file that is missing', lambda folder: folder / 'none.jsonl'),
     ('a folder', lambda folder: folder),
@@ -196,10 +192,12 @@ def _jsonl():
   no, either, yes = 'refusal', 'either', 'success'
   deep, first = strangers.DEEP.encode(), ROW * 9
 
-  def of(content, text=b'"a"', label=b'"good"'):
-    return content % (text, label)
+  def of(text=b'"a"', label=b'"good"'):
+    return b'{"text": %s, "label": %s}\n' % (text, label)
 
-  row = b'{"text": %s, "label": %s}\n'
+  def more(value):
+    return b'{"text": "a", "label": "good", "x": %s}\n' % value
+
   closed = deep + b']' * len(deep)
   for name, content, predicts, evaluates in (
     ('that are well', first, yes, yes),
@@ -208,51 +206,46 @@ def _jsonl():
     ('cut short', first + b'{"text": "a', no, no),
     ('nested 100,000 deep', deep + b'\n', no, no),
     ('nested deep in a row', first + closed + b'\n', no, no),
-    ('nested deep in a text', first + of(row, closed), no, no),
-    (
-      'nested deep in another column',
-      first + b'{"text": "a", "label": "good", "x": ' + closed + b'}\n',
-      no,
-      no,
-    ),
+    ('nested deep in a text', first + of(closed), no, no),
+    ('nested deep in another column', first + more(closed), no, no),
     (
       'with objects in another column',
-      first + b'{"text": "a", "label": "good", "x": {"y": [{"z": 1}]}}\n',
+      first + more(b'{"y": [{"z": 1}]}'),
       either,
       either,
     ),
-    ('whose text is an object', first + of(row, b'{"a": "b"}'), no, no),
-    ('whose text is a list', first + of(row, b'["a", "b"]'), yes, yes),
-    ('whose text is a list of numbers', first + of(row, b'[1, 2]'), no, no),
-    ('whose text is a number', first + of(row, b'3'), no, no),
-    ('whose text is null', first + of(row, b'null'), no, no),
-    ('whose text is NaN', first + of(row, b'NaN'), no, no),
-    ('whose text is empty', first + of(row, b'""'), either, no),
-    ('whose text is of NULs', first + of(row, b'"\\u0000\\u0000"'), yes, yes),
-    ('with a lone surrogate', first + of(row, b'"\\ud800"'), no, no),
+    ('whose text is an object', first + of(b'{"a": "b"}'), no, no),
+    ('whose text is a list', first + of(b'["a", "b"]'), yes, yes),
+    ('whose text is a list of numbers', first + of(b'[1, 2]'), no, no),
+    ('whose text is a number', first + of(b'3'), no, no),
+    ('whose text is null', first + of(b'null'), no, no),
+    ('whose text is NaN', first + of(b'NaN'), no, no),
+    ('whose text is empty', first + of(b'""'), either, no),
+    ('whose text is of NULs', first + of(b'"\\u0000\\u0000"'), yes, yes),
+    ('with a lone surrogate', first + of(b'"\\ud800"'), no, no),
     ('without a column of text', b'{"label": "good"}\n' * 9, no, no),
     ('that lose their column of text', first + b'{"x": 1}\n', no, no),
     ('with two texts in a row', b'{"text": "a", "text": "b"}\n', either, no),
     ('that are numbers', b'3\n' * 9, no, no),
     ('in UTF-16', first.decode().encode('utf-16'), no, no),
-    ('in Latin-1', first + of(row, '"café"'.encode('latin-1')), no, no),
+    ('in Latin-1', first + of('"café"'.encode('latin-1')), no, no),
     ('with a byte order mark', b'\xef\xbb\xbf' + first, yes, yes),
     (
       'with a row of 30 MB',
-      first + of(row, b'"' + b'a' * LARGE + b'"'),
+      first + of(b'"' + b'a' * LARGE + b'"'),
       either,
       either,
     ),
     ('with a line of 30 MB and no end', first + b'a' * LARGE, no, no),
     ('without a class', b'{"text": "a"}\n' * 9, yes, no),
-    ('of an unknown class', first + of(row, label=b'"ugly"'), yes, no),
-    ('of a class out of range', first + of(row, label=b'7'), yes, no),
-    ('of a class below 0', first + of(row, label=b'-1'), yes, no),
-    ('of a class that is a fraction', first + of(row, label=b'0.5'), yes, no),
-    ('of a class of 400 digits', first + of(row, label=b'9' * 400), yes, no),
-    ('of a class that is null', first + of(row, label=b'null'), yes, no),
-    ('of a class that is a list', first + of(row, label=b'["good"]'), yes, no),
-    ('of a class of NaN', first + of(row, label=b'NaN'), no, no),
+    ('of an unknown class', first + of(label=b'"ugly"'), yes, no),
+    ('of a class out of range', first + of(label=b'7'), yes, no),
+    ('of a class below 0', first + of(label=b'-1'), yes, no),
+    ('of a class that is a fraction', first + of(label=b'0.5'), yes, no),
+    ('of a class of 400 digits', first + of(label=b'9' * 400), yes, no),
+    ('of a class that is null', first + of(label=b'null'), yes, no),
+    ('of a class that is a list', first + of(label=b'["good"]'), yes, no),
+    ('of a class of NaN', first + of(label=b'NaN'), no, no),
   ):
     yield f'JSON lines {name}', 'x.jsonl', content, predicts, evaluates
 
@@ -315,6 +308,6 @@ def _texts():
     ('a text that is no UTF-8', b'\xff\xfe\xfd' * 100),
     ('a text of 300 kB in one line', b'a' * 300_000),
   ):
-    yield name, _written('x.txt', content)
-  yield 'JSON lines cut short', _written('x.jsonl', ROW * 9 + b'{"te')
+    yield name, base.file('x.txt', content)
+  yield 'JSON lines cut short', base.file('x.jsonl', ROW * 9 + b'{"te')
   yield 'a glob of nothing', lambda folder: folder / '*.txt'

@@ -20,7 +20,6 @@ SAYS = 'start again, which writes these files again|another user'
 OTHER_USER = 54321
 EVERY = 'test.text', 'test.ids'  # what evaluation reads: all kinds of damage
 READ = (*EVERY, 'train.text', 'train.ids', 'test.ends', 'index.json')  # more
-TIMEOUT = 60.0  # seconds: some attempts write all files again
 
 
 def corpus(shared: base.Base) -> Iterator[commands.Attempt]:
@@ -78,7 +77,7 @@ class _Kept:
 
     def arguments(folder):
       cache = self._damaged(folder, damage)
-      run = pathlib.Path(shutil.copytree(self._folder / 'run', folder / 'run'))
+      run = base.copy(self._folder / 'run', folder)
       config = json.loads((run / 'config.json').read_text())
       config['data']['cache'] = str(cache)
       (run / 'config.json').write_text(json.dumps(config))
@@ -99,8 +98,7 @@ class _Kept:
     """Returns the attempt to train after a damage of the store."""
 
     def arguments(folder):
-      cache = self._damaged(folder, damage)
-      return self._train(folder / 'run', cache)
+      return self._train(folder / 'run', self._damaged(folder, damage))
 
     def check(folder, ended):
       if ended.code:
@@ -118,7 +116,6 @@ class _Kept:
       expects='either',
       says=SAYS,
       check=check,
-      timeout=TIMEOUT,
     )
 
   def _damaged(self, folder, damage):

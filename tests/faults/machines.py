@@ -5,20 +5,17 @@ result is what it prints, a closed or full output is refused in a line, and a
 reader that leaves ends it quietly.
 """
 
-import dataclasses
 import json
-import pathlib
 import shutil
-from collections.abc import Callable
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple
 
 from tests.faults import base
 from tests.faults import commands
 from tests.faults import given
 
 TEXT = 'caf\u00e9 \u2013 \U0001f600'  # in no 7 bits, and in no 16
-TIMEOUT = 60.0  # seconds: what is well compiles programs
+CLOSED = dict.fromkeys(('stdin', 'stdout', 'stderr'), 'closed')
 STATES = ('closed', 'full', 'gone')
 REFUSED = {'closed': 'standard output is closed', 'full': 'No space left'}
 LIMITS = (20, 24, 28, 32, 64)  # descriptors
@@ -48,8 +45,7 @@ NAMES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class _Command:
+class _Command(NamedTuple):
   """A command that works on machines like ours.
 
   Attributes:
@@ -59,8 +55,13 @@ class _Command:
   """
 
   launcher: str
-  arguments: Callable[[pathlib.Path], list[Any]]
+  arguments: base.Arguments
   prints: bool = True
+
+  def with_flags(self, *flags: str) -> '_Command':
+    """Returns the command with more flags."""
+    given = self.arguments
+    return self._replace(arguments=lambda folder: [*given(folder), *flags])
 
 
 def commands_on_them(shared: base.Base) -> Iterator[commands.Attempt]:
@@ -69,69 +70,58 @@ def commands_on_them(shared: base.Base) -> Iterator[commands.Attempt]:
   yield from _outputs(made)
   yield from _grids(shared)
   yield from _encodings(shared, made)
-  yield from _limits(shared, made)
+  yield from _limits(made)
   yield from _folders(shared, made)
   yield from _names(shared)
 
 
 def _commands(shared) -> dict[str, _Command]:
-  run = shared.run
-  classifier = given.classifier_of(shared)
+  run = f'--workdir={shared.run}'
+  classifier = f'--workdir={given.classifier_of(shared)}'
   rows = shared.folder / 'rows.jsonl'
   rows.write_text(json.dumps({'text': TEXT, 'label': 'good'}) + '\n')
   text = shared.folder / 'text.txt'
   text.write_text(TEXT * 20)
   programs = f'--compilation_cache={shared.folder / "programs"}'
-  train = shared.train
+
+  def fixed(launcher, *flags):
+    return _Command(launcher, lambda folder: [*flags, programs])
+
+  def writing(launcher, name, *flags):
+    return _Command(
+      launcher, lambda folder: [*flags, f'--output={folder / name}'], False
+    )
+
+  train = _Command('train', lambda folder: shared.train(folder / 'run'), False)
+  predict = classifier, f'--input={rows}'
   return {
-    'train': _Command('train', lambda f: train(f / 'run'), False),
-    'train --print_config': _Command(
-      'train', lambda f: [*train(f / 'run'), '--print_config']
+    'train': train,
+    'train --print_config': train.with_flags('--print_config')._replace(
+      prints=True
     ),
-    'generate': _Command(
-      'generate',
-      lambda f: [
-        *(f'--workdir={run}', f'--prompt={TEXT}', '--max_new_tokens=4'),
-        *('--json', programs),
-      ],
+    'generate': fixed(
+      'generate', run, f'--prompt={TEXT}', '--max_new_tokens=4', '--json'
     ),
-    'score': _Command(
-      'score',
-      lambda f: [f'--workdir={run}', f'--input={text}', '--json', programs],
-    ),
-    'evaluate': _Command(
-      'evaluate', lambda f: [f'--workdir={run}', '--json', programs]
-    ),
-    'predict': _Command(
-      'predict',
-      lambda f: [f'--workdir={classifier}', f'--input={rows}', programs],
-    ),
-    'predict --output': _Command(
-      'predict',
-      lambda f: [
-        *(f'--workdir={classifier}', f'--input={rows}', programs),
-        f'--output={f / "out.jsonl"}',
-      ],
-      False,
-    ),
-    'export': _Command(
-      'export',
-      lambda f: [
-        *(f'--workdir={run}', '--format=safetensors'),
-        f'--output={f / "model.safetensors"}',
-      ],
-      False,
+    'score': fixed('score', run, f'--input={text}', '--json'),
+    'evaluate': fixed('evaluate', run, '--json'),
+    'predict': fixed('predict', *predict),
+    'predict --output': writing('predict', 'out.jsonl', *predict, programs),
+    'export': writing(
+      'export', 'model.safetensors', run, '--format=safetensors'
     ),
   }
 
 
-def _attempt(name, command, machine, **options):
+def _attempt(name, command, machine, says=None, **options):
+  """What must work, and leave its files; or, with `says`, be refused."""
+  if says is None:
+    options = {'expects': 'success', 'check': _done} | options
   return commands.Attempt(
     name,
     command.launcher,
     command.arguments,
     machine=machine,
-    timeout=TIMEOUT,
+    says=says or '',
     **options,
   )
 
@@ -139,44 +129,22 @@ def _attempt(name, command, machine, **options):
 def _outputs(made):
   for name, command in made.items():
     for state in STATES:
-      options = {'expects': 'success', 'check': _done}
-      if command.prints and state == 'gone':
-        options = {'expects': 'quiet'}
-      elif command.prints:
-        options = {'says': REFUSED[state]}
-      yield _attempt(
-        f'{name}: stdout {state}', command, {'stdout': state}, **options
-      )
-      yield _attempt(
-        f'{name}: stderr {state}',
-        command,
-        {'stderr': state},
-        expects='success',
-        check=_done,
-      )
-    yield _attempt(
-      f'{name}: stdin closed',
-      command,
-      {'stdin': 'closed'},
-      expects='success',
-      check=_done,
-    )
+      title, machine = f'{name}: stdout {state}', {'stdout': state}
+      if not command.prints:
+        yield _attempt(title, command, machine)
+      elif state == 'gone':
+        yield _attempt(title, command, machine, expects='quiet', check=None)
+      else:
+        yield _attempt(title, command, machine, REFUSED[state])
+      yield _attempt(f'{name}: stderr {state}', command, {'stderr': state})
+    yield _attempt(f'{name}: stdin closed', command, {'stdin': 'closed'})
     if not command.prints:
-      yield _attempt(
-        f'{name}: all closed',
-        command,
-        {'stdin': 'closed', 'stdout': 'closed', 'stderr': 'closed'},
-        expects='success',
-        check=_done,
-      )
+      yield _attempt(f'{name}: all closed', command, CLOSED)
 
 
 def _grids(shared):
   """A grid of two runs whose reader leaves at its first line."""
-  for machine in (
-    {'stdout': 'gone'},
-    {'stdin': 'closed', 'stdout': 'closed', 'stderr': 'closed'},
-  ):
+  for machine in ({'stdout': 'gone'}, CLOSED):
     yield commands.Attempt(
       f'experiments: stdout {machine["stdout"]}',
       'experiments',
@@ -184,7 +152,7 @@ def _grids(shared):
       machine=machine,
       expects='success',
       check=_both_ran,
-      timeout=4 * TIMEOUT,
+      timeout=4 * commands.TIMEOUT,
     )
 
 
@@ -227,46 +195,30 @@ def _encodings(shared, made):
   text = shared.folder / 'unicode.txt'
   text.write_text(f'{TEXT} the gate reads ' * 200)
   unicode = [f'--config.data.path={text}', '--config.data.split_by=position']
+  inside = _Command('train', lambda f: shared.train(f / TEXT), False)
   made = made | {
-    'train on it': _Command(
-      'train', lambda f: [*shared.train(f / 'run'), *unicode], False
-    ),
-    'train in it': _Command(
-      'train', lambda f: [*shared.train(f / TEXT), *unicode], False
-    ),
+    'train on it': made['train'].with_flags(*unicode),
+    'train in it': inside.with_flags(*unicode),
   }
   for name, command in made.items():
     for encoding in ('ascii', 'latin-1', 'cp1252'):
       yield _attempt(
-        f'{name}: an output of {encoding}',
-        command,
-        {'encoding': encoding},
-        expects='success',
-        check=_done,
+        f'{name}: an output of {encoding}', command, {'encoding': encoding}
       )
   for variables in (
     {'PYTHONIOENCODING': 'ascii'},
     {'LC_ALL': 'POSIX', 'PYTHONUTF8': '0'},
     {'LC_ALL': 'C', 'PYTHONCOERCECLOCALE': '0'},
   ):
+    words = ' '.join(f'{key}={value}' for key, value in variables.items())
     for name in ('train in it', 'generate', 'score'):
-      words = ' '.join(f'{key}={value}' for key, value in variables.items())
       yield _attempt(
-        f'{name}: {words}',
-        made[name],
-        {'fresh': True},
-        environment=variables,
-        expects='success',
-        check=_done,
+        f'{name}: {words}', made[name], {'fresh': True}, environment=variables
       )
 
 
-def _limits(shared, made):
-  workers = _Command(
-    'train',
-    lambda f: [*shared.train(f / 'run'), '--config.data.workers=2'],
-    False,
-  )
+def _limits(made):
+  workers = made['train'].with_flags('--config.data.workers=2')
   chosen = {'train with workers': workers} | {
     name: made[name] for name in ('train', 'generate', 'predict', 'evaluate')
   }
@@ -276,50 +228,42 @@ def _limits(shared, made):
         f'{name}: {most} descriptors',
         command,
         {'files': most},
+        LINES,
         expects='either',
-        says=LINES,
         check=_done,
       )
 
 
 def _folders(shared, made):
+  deleted = {'folder': 'deleted'}
   for name, command in made.items():
     yield _attempt(
       f'{name}: in a deleted folder',
       command,
-      {'folder': 'deleted'},
+      deleted,
+      'current folder',
       expects='either',
-      says='current folder',
       check=_done,
     )
     yield _attempt(
       f'{name}: with modules in a deleted folder',
-      dataclasses.replace(
-        command,
-        arguments=lambda f, given=command.arguments: [
-          *given(f),
-          '--modules=none_such',
-        ],
-      ),
-      {'folder': 'deleted'},
-      says='none_such|current folder',
+      command.with_flags('--modules=none_such'),
+      deleted,
+      'none_such|current folder',
     )
   current = shared.folder / 'current'
   current.mkdir(exist_ok=True)
-  relative = {f'XDG_{kind}_HOME': 'made' for kind in ('CACHE', 'CONFIG')}
   for name in ('train', 'generate', 'evaluate'):
     command = made[name]
     yield _attempt(
       f'{name}: a relative XDG_CACHE_HOME',
-      dataclasses.replace(
-        command,
-        arguments=lambda f, given=command.arguments: [
-          each for each in given(f) if '--compilation_cache' not in each
-        ],
+      command._replace(
+        arguments=lambda folder, given=command.arguments: [
+          x for x in given(folder) if '--compilation_cache' not in x
+        ]
       ),
       {'folder': str(current)},
-      environment=relative,
-      expects='success',
+      environment=dict.fromkeys(('XDG_CACHE_HOME', 'XDG_CONFIG_HOME'), 'made'),
       check=lambda folder, ended: (
         _nothing_made(current) or _done(folder, ended)
       ),
@@ -335,25 +279,24 @@ def _nothing_made(current):
 
 def _names(shared):
   for title, name in NAMES.items():
+    refused = title.endswith('pattern')
     yield commands.Attempt(
       f'train: a folder named {title}',
       'train',
       lambda folder, name=name: shared.train(folder / name),
-      expects='refusal' if title.endswith('pattern') else 'success',
-      says='a folder with' if title.endswith('pattern') else '',
+      expects='refusal' if refused else 'success',
+      says='a folder with' if refused else '',
       check=lambda folder, ended, name=name: _trained(folder / name, ended),
-      timeout=TIMEOUT,
     )
-    for launcher, arguments in (
-      ('generate', ['--prompt=a', '--max_new_tokens=4']),
-      ('evaluate', ['--json']),
+    for launcher, *flags in (
+      ('generate', '--prompt=a', '--max_new_tokens=4'),
+      ('evaluate', '--json'),
     ):
       yield commands.Attempt(
         f'{launcher}: a folder named {title}',
         launcher,
-        _copied(shared, name, arguments),
-        expects='either' if title.endswith('pattern') else 'success',
-        timeout=TIMEOUT,
+        _copied(shared, name, flags),
+        expects='either' if refused else 'success',
       )
 
 

@@ -6,8 +6,8 @@ disturbed, to the bit, and its metrics.jsonl each row once.
 """
 
 import collections
-import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -16,11 +16,12 @@ import random
 import re
 import signal
 import subprocess
-import tempfile
 import warnings
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -70,16 +71,21 @@ GAPS = (0.05, 0.6, 2.5)  # seconds between two signals; one request below 2 s
 MEBIBYTES = 2**20
 ROWS = 1000  # to predict or to evaluate
 
-Defect = tuple[str, str] | None
+Defect = commands.Defect
+# Names, and what makes the attempts on a server in a folder.
+Jobs = Iterable[
+  tuple[str, Callable[[commands.Server, pathlib.Path], commands.Defect]]
+]
+FULL = 'No space left|disk'  # what a command that failed names then
 
 
 class _Runs:
   """Runs of one config, on several servers."""
 
-  def __init__(self, shared: base.Base, servers: list[commands.Server]):
-    self._shared = shared
+  def __init__(self, shared: base.Base, server: commands.Server):
+    self.shared = shared
     self.undisturbed = shared.folder / 'undisturbed'
-    ended = self.train(servers[0], self.undisturbed)
+    ended = self.train(server, self.undisturbed)
     if ended.code:
       raise RuntimeError(f'the undisturbed run failed: {ended.err}')
     self._reference = digest(self.undisturbed)
@@ -88,7 +94,7 @@ class _Runs:
     self, server: commands.Server, workdir: pathlib.Path, **options: Any
   ) -> commands.Ended:
     """Gives the command once."""
-    arguments = self._shared.train(workdir, **LONG)
+    arguments = self.shared.train(workdir, **LONG)
     return server.run('train', arguments, timeout=120, **options)
 
   def ends_well(self, server: commands.Server, workdir: pathlib.Path) -> Defect:
@@ -160,261 +166,210 @@ def digest(workdir: pathlib.Path) -> str:
   return total.hexdigest()
 
 
-def kills(count: int) -> measure.Values:
+def kills(runs: _Runs, seconds: float, count: int) -> Jobs:
   """SIGKILL at random moments, one to three times a run."""
-
-  def attempts(runs, seconds):
-    for number in range(count):
-      rng = random.Random(number)
-      times = [rng.uniform(0, seconds) for _ in range(rng.randint(1, 3))]
-      yield f'kill {number}', _killed(runs, times)
-
-  return _tried(attempts)
+  for number in range(count):
+    rng = random.Random(number)
+    times = [rng.uniform(0, seconds) for _ in range(rng.randint(1, 3))]
+    yield f'kill {number}', functools.partial(_killed, runs, times)
 
 
-def _killed(runs, times):
-  def attempt(server, workdir):
-    for after in times:
-      ended = runs.train(
-        server, workdir, after='', delay=after, signal=signal.SIGKILL
-      )
-      if ended.code == 0:
-        break
-    return runs.ends_well(server, workdir)
-
-  return attempt
-
-
-def signals(count: int) -> measure.Values:
-  """Each signal in each phase, `count` times, then the same command."""
-
-  def attempts(runs, seconds):
-    del seconds
-    for number in range(count):
-      for phase, text in PHASES:
-        for name in SIGNALS:
-          delay = random.Random(f'{number}{phase}{name}').uniform(0, 0.4)
-          yield (
-            f'{name.name} in {phase}, {delay:.2f} s in',
-            _signalled(runs, text, delay, name),
-          )
-
-  return _tried(attempts)
-
-
-def _signalled(runs, text, delay, name, machine=None):
-  def attempt(server, workdir):
+def _killed(runs, times, server, workdir) -> Defect:
+  for after in times:
     ended = runs.train(
-      server, workdir, after=text, delay=delay, signal=name, machine=machine
+      server, workdir, after='', delay=after, signal=signal.SIGKILL
     )
-    if defect := _failed(ended):
+    if ended.code == 0:
+      break
+  return runs.ends_well(server, workdir)
+
+
+def signals(runs: _Runs, seconds: float, count: int) -> Jobs:
+  """Each signal in each phase, `count` times, then the same command."""
+  del seconds
+  for number in range(count):
+    for phase, text in PHASES:
+      for name in SIGNALS:
+        delay = random.Random(f'{number}{phase}{name}').uniform(0, 0.4)
+        yield (
+          f'{name.name} in {phase}, {delay:.2f} s in',
+          functools.partial(_signalled, runs, _Signal(text, delay, name), {}),
+        )
+
+
+class _Signal(NamedTuple):
+  """A signal, `delay` seconds after a text of the output."""
+
+  after: str
+  delay: float
+  signal: int
+
+
+def _signalled(runs, asked, machine, server, workdir) -> Defect:
+  ended = runs.train(server, workdir, machine=machine, **asked._asdict())
+  if defect := _failed(ended):
+    return defect
+  if not ended.signalled and ended.code == 0:
+    return None  # it had ended before
+  if ended.took > PROMPT:
+    return 'hang', f'{ended.took:.1f} s after the signal'
+  names = {asked.signal, machine.get('second', asked.signal)}
+  if ended.code not in {0, *(sign for x in names for sign in (128 + x, -x))}:
+    return 'silent', f'exit {ended.code}'
+  if ended.code == 128 + asked.signal and 'ended at once' not in ended.err:
+    if defect := _unsaved(workdir):
       return defect
-    if not ended.signalled and ended.code == 0:
-      return None  # it had ended before
-    if ended.took > PROMPT:
-      return 'hang', f'{ended.took:.1f} s after the signal'
-    names = {name, (machine or {}).get('second', name)}
-    allowed = {sign for x in names for sign in (128 + x, -x)}
-    if ended.code not in {0, *allowed}:
-      return 'silent', f'exit {ended.code}'
-    if ended.code == 128 + name and 'ended at once' not in ended.err:
-      if defect := _unsaved(workdir):
-        return defect
-    return runs.ends_well(server, workdir)
-
-  return attempt
+  return runs.ends_well(server, workdir)
 
 
-def outputs(count: int) -> measure.Values:
+def outputs(runs: _Runs, seconds: float, count: int) -> Jobs:
   """Outputs that nobody reads x phases with a signal, `count` in all."""
-
-  def attempts(runs, seconds):
-    every = [*_outputs(runs, seconds)]
-    for n in range(count):
-      yield every[n * len(every) // count]
-
-  return _tried(attempts)
+  return commands.spread([*_outputs(runs, seconds)], count)
 
 
 def _outputs(runs, seconds):
   for phase, (name, text) in enumerate(PHASES):
     for n, machine in enumerate((*SEEN, *UNSEEN)):
       rng = random.Random(f'{phase}{n}')
-      asked = SIGNALS[(phase + n) % len(SIGNALS)]
-      after, delay = text, rng.uniform(0, 0.4)
+      kind = SIGNALS[(phase + n) % len(SIGNALS)]
+      asked = _Signal(text, rng.uniform(0, 0.4), kind)
       if machine in UNSEEN:
-        after, delay = '', seconds * (phase + rng.random()) / len(PHASES)
+        delay = seconds * (phase + rng.random()) / len(PHASES)
+        asked = _Signal('', delay, kind)
       yield (
-        f'{_words(machine)}: {asked.name} in {name}, {delay:.2f} s in',
-        _signalled(runs, after, delay, asked, machine),
+        f'{_words(machine)}: {kind.name} in {name}, {asked.delay:.2f} s in',
+        functools.partial(_signalled, runs, asked, machine),
       )
   for machine in (*SEEN, *UNSEEN):
     if 'unread' not in machine.values():
-      yield f'{_words(machine)}: no signal', _unheard(runs, machine)
+      name = f'{_words(machine)}: no signal'
+      yield name, functools.partial(_unheard, runs, machine)
 
 
 def _words(machine):
   return ', '.join(f'{key} {value}' for key, value in machine.items())
 
 
-def _unheard(runs, machine):
-  def attempt(server, workdir):
-    ended = runs.train(server, workdir, after='step 5/40', machine=machine)
-    if defect := _failed(ended):
-      return defect
-    if ended.code:
-      return 'lost', f'exit {ended.code}'
-    return runs.ends_well(server, workdir)
-
-  return attempt
+def _unheard(runs, machine, server, workdir) -> Defect:
+  ended = runs.train(server, workdir, after='step 5/40', machine=machine)
+  if defect := _failed(ended):
+    return defect
+  if ended.code:
+    return 'lost', f'exit {ended.code}'
+  return runs.ends_well(server, workdir)
 
 
-def pairs(count: int) -> measure.Values:
+def pairs(runs: _Runs, seconds: float, count: int) -> Jobs:
   """Two signals, soon after one another and later, in each phase."""
-
-  def attempts(runs, seconds):
-    del seconds
-    kinds = [(a, b, gap) for gap in GAPS for a in SIGNALS for b in SIGNALS]
-    for number in range(count):
-      first, second, gap = kinds[number % len(kinds)]
-      phase, text = PHASES[number % len(PHASES)]
-      machine = {'second': second, 'gap': gap}
-      yield (
-        f'{first.name}, {second.name} {gap} s later, in {phase}',
-        _signalled(runs, text, 0.1, first, machine),
-      )
-
-  return _tried(attempts)
+  del seconds
+  kinds = [(a, b, gap) for gap in GAPS for a in SIGNALS for b in SIGNALS]
+  for number in range(count):
+    first, second, gap = kinds[number % len(kinds)]
+    phase, text = PHASES[number % len(PHASES)]
+    machine = {'second': second, 'gap': gap}
+    yield (
+      f'{first.name}, {second.name} {gap} s later, in {phase}',
+      functools.partial(_signalled, runs, _Signal(text, 0.1, first), machine),
+    )
 
 
-def clocks(count: int) -> measure.Values:
+def clocks(runs: _Runs, seconds: float, count: int) -> Jobs:
   """Clocks that jump by 400 days, forwards or back, at any moment."""
-
-  def attempts(runs, seconds):
-    for number in range(count):
-      delay = random.Random(number).uniform(0, seconds)
-      jump = (-1) ** number * 400 * DAY
-      yield f'a jump after {delay:.1f} s', _jumped(runs, delay, jump)
-
-  return _tried(attempts)
-
-
-def _jumped(runs, delay, jump):
-  def attempt(server, workdir):
-    ended = runs.train(server, workdir, delay=delay, jump=jump)
-    if defect := _failed(ended):
-      return defect
-    if ended.code and not ended.error:
-      return 'misleading', ended.err[-200:]
-    return runs.ends_well(server, workdir)
-
-  return attempt
+  for number in range(count):
+    delay = random.Random(number).uniform(0, seconds)
+    jump = (-1) ** number * 400 * DAY
+    yield (
+      f'a jump after {delay:.1f} s',
+      functools.partial(_jumped, runs, delay, jump),
+    )
 
 
-def disks(count: int) -> measure.Values:
+def _jumped(runs, delay, jump, server, workdir) -> Defect:
+  ended = runs.train(server, workdir, delay=delay, jump=jump)
+  return (
+    _failed(ended) or _unexplained(ended) or runs.ends_well(server, workdir)
+  )
+
+
+def disks(runs: _Runs, seconds: float, count: int) -> Jobs:
   """Disks that fill at any point; then they have space."""
-
-  def attempts(runs, seconds):
-    del seconds
-    largest = 1.5 * _size(runs.undisturbed)
-    for number in range(count):
-      size = int(largest * (number + 1) / count)
-      yield f'a disk of {size / 1024:,.0f} KiB', _filled(runs, size)
-
-  return _tried(attempts)
-
-
-def _filled(runs, size):
-  def attempt(server, workdir):
-    workdir.mkdir()
-    with _disk(workdir, size):
-      ended = runs.train(server, workdir / 'run')
-      if defect := _failed(ended):
-        return defect
-      if ended.code and not ended.error:
-        return 'misleading', ended.err[-200:]
-      _mount(workdir, 256 * MEBIBYTES, 'remount')
-      return runs.ends_well(server, workdir / 'run')
-
-  return attempt
+  del seconds
+  largest = 1.5 * _size(runs.undisturbed)
+  for number in range(count):
+    size = int(largest * (number + 1) / count)
+    yield (
+      f'a disk of {size / 1024:,.0f} KiB',
+      functools.partial(_filled, runs, size),
+    )
 
 
-def results(count: int) -> measure.Values:
-  """Disks that fill under predictions, and under scores."""
-  with tempfile.TemporaryDirectory() as name:
-    folder = pathlib.Path(name)
-    servers = [commands.Server() for _ in range(min(measure.cores(), 4))]
-    try:
-      shared = base.Base.make(folder, servers[0])
-      attempts = [*_results(shared, folder / 'rows.jsonl', count)]
-      return _run_all(attempts, servers, folder)
-    finally:
-      for server in servers:
-        server.close()
+def _filled(runs, size, server, workdir) -> Defect:
+  with _disk(workdir, size):
+    ended = runs.train(server, workdir / 'run')
+    if defect := _failed(ended) or _unexplained(ended):
+      return defect
+    _mount(workdir, 256 * MEBIBYTES, 'remount')
+    return runs.ends_well(server, workdir / 'run')
 
 
-def _results(shared, rows, count):
-  """Yields (name, attempt): half of them predict, half evaluate."""
-  run = given.classifier_of(shared)
+def results(runs: _Runs, seconds: float, count: int) -> Jobs:
+  """Disks that fill under predictions, and under scores: half of them each."""
+  del seconds
+  run = given.classifier_of(runs.shared)
+  rows = runs.shared.folder / 'rows.jsonl'
   rows.write_bytes(given.ROW * ROWS)
   for number in range(count):
     # 140 bytes of a predicted row; 300 kB of scores and pictures.
     size = (10 + 200 * (number // 2) // (count // 2)) * 1024
     if number % 2:
-      name = f'scores, with {size / 1024:,.0f} KiB left'
-      yield name, _scored(run, rows, size)
+      name, job = f'scores, with {size / 1024:,.0f} KiB left', _scored
     else:
       name = f'predictions, on a disk of {size / 1024:,.0f} KiB'
-      yield name, _predicted(run, rows, size)
+      job = _predicted
+    yield name, functools.partial(job, run, rows, size)
 
 
-def _predicted(run, rows, size):
-  def attempt(server, folder):
-    folder.mkdir()
-    with _disk(folder, size):
-      path = folder / 'out.jsonl'
-      ended = server.run(
-        'predict', [f'--workdir={run}', f'--input={rows}', f'--output={path}']
-      )
-      if defect := _failed(ended) or _unexplained(ended):
-        return defect
-      lines = path.read_text().splitlines()
-    if not ended.code and len(lines) != ROWS:
-      return 'silent', f'{len(lines)} of {ROWS} rows'
-    for line in lines[:-1]:  # the disk may have been full within the last one
-      json.loads(line)
-    return None
-
-  return attempt
+def _predicted(run, rows, size, server, folder) -> Defect:
+  with _disk(folder, size):
+    path = folder / 'out.jsonl'
+    ended = server.run(
+      'predict', [f'--workdir={run}', f'--input={rows}', f'--output={path}']
+    )
+    if defect := _failed(ended) or _unexplained(ended, FULL):
+      return defect
+    lines = path.read_text().splitlines()
+  if not ended.code and len(lines) != ROWS:
+    return 'silent', f'{len(lines)} of {ROWS} rows'
+  for line in lines[:-1]:  # the disk may have been full within the last one
+    json.loads(line)
+  return None
 
 
-def _scored(run, rows, size):
-  def attempt(server, folder):
-    folder.mkdir()
-    with _disk(folder, _pages(run) + size):
-      copied = base.copy(run, folder)
-      flags = [f'--workdir={copied}', f'--input={rows}', '--json']
-      ended = server.run('evaluate', flags, timeout=60)
-      if defect := _failed(ended) or _unexplained(ended):
-        return defect
-      _mount(folder, 64 * MEBIBYTES, 'remount')
-      ended = server.run('evaluate', flags, timeout=60)
-      if ended.code:
-        return 'refused', ended.error
-      return _failed(ended) or given.finite(folder, ended)
-
-  return attempt
+def _scored(run, rows, size, server, folder) -> Defect:
+  with _disk(folder, _pages(run) + size):
+    copied = base.copy(run, folder)
+    flags = [f'--workdir={copied}', f'--input={rows}', '--json']
+    ended = server.run('evaluate', flags)
+    if defect := _failed(ended) or _unexplained(ended, FULL):
+      return defect
+    _mount(folder, 64 * MEBIBYTES, 'remount')
+    ended = server.run('evaluate', flags)
+    if ended.code:
+      return 'refused', ended.error
+    return _failed(ended) or given.finite(folder, ended)
 
 
-def _unexplained(ended) -> Defect:
-  """A command that failed must name the disk."""
-  if ended.code and not re.search('No space left|disk', ended.error):
+def _unexplained(ended, pattern='.') -> Defect:
+  """A command that failed must say why, in a line with this pattern."""
+  if ended.code and not re.search(pattern, ended.error):
     return 'misleading', ended.error or ended.err[-200:]
   return None
 
 
 @contextlib.contextmanager
 def _disk(folder, size) -> Iterator[None]:
+  """Within, `folder` is a small disk; it is created if it is missing."""
+  folder.mkdir(exist_ok=True)
   _mount(folder, size)
   try:
     yield
@@ -444,50 +399,17 @@ def _size(folder):
   )
 
 
-def _tried(
-  make: Callable[[_Runs, float], Iterator[tuple[str, Callable[..., Defect]]]],
-) -> measure.Values:
-  """Runs attempts, each with a folder of its own, on all cores."""
-  with tempfile.TemporaryDirectory() as name:
-    folder = pathlib.Path(name)
-    servers = [commands.Server() for _ in range(min(measure.cores(), 4))]
-    try:
-      shared = base.Base.make(folder, servers[0])
-      runs = _Runs(shared, servers)
-      again = runs.train(servers[0], folder / 'timed')  # now with its programs
-      attempts = [*make(runs, again.seconds)]
-      return _run_all(attempts, servers, folder)
-    finally:
-      for server in servers:
-        server.close()
+GROUPS = {
+  each.__name__: each
+  for each in (kills, signals, outputs, pairs, clocks, disks, results)
+}
 
 
-def _run_all(attempts, servers, folder):
-  free = list(servers)
-
-  def one(number):
-    name, attempt = attempts[number]
-    server = free.pop()
-    try:
-      defect = attempt(server, folder / f'{number}')
-    finally:
-      free.append(server)
-    commands.log(f'{": ".join(defect) if defect else "well"} | {name}')
-    base.remove(folder / f'{number}')
-    return defect
-
-  with concurrent.futures.ThreadPoolExecutor(len(servers)) as pool:
-    defects = [*pool.map(one, range(len(attempts)))]
-  return commands.summary([name for name, _ in attempts], defects)
-
-
-def can_mount() -> bool:
-  """Whether this process may mount small disks."""
-  if os.getuid():
-    return False
-  with tempfile.TemporaryDirectory() as folder:
-    try:
-      with _disk(folder, MEBIBYTES):
-        return True
-    except (OSError, subprocess.CalledProcessError):
-      return False
+def tried(group: str, count: int) -> measure.Values:
+  """Runs `count` attempts of one of GROUPS, on all servers."""
+  with commands.started() as (servers, shared):
+    runs = _Runs(shared, servers[0])
+    # Now with its programs.
+    again = runs.train(servers[0], shared.folder / 'timed')
+    jobs = [*GROUPS[group](runs, again.seconds, count)]
+    return commands.run_jobs(jobs, servers, shared.folder)

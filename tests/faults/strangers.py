@@ -12,7 +12,6 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,8 @@ from rnn_jax.config import parts
 from tests.faults import base
 from tests.faults import commands
 
+LABELS = 'cat', 'dog'
+CIFAR = 'cifar-10-python.tar.gz'
 DEEP = '[' * 100_000
 PAYLOAD = """import pathlib
 pathlib.Path({canary!r}).write_text('run')
@@ -38,53 +39,43 @@ class _Evil:
 
 def runs(shared: base.Base) -> Iterator[commands.Attempt]:
   """Opens run folders with hostile files."""
-  for name, text in _configs(shared):
-    for launcher, flags in (
-      ('evaluate', ()),
-      ('generate', ('--prompt=the', '--max_new_tokens=2')),
-      ('inspect', ()),
-    ):
-      yield _opened(shared, f'config.json: {name}', launcher, flags, text)
-  for name, text in _tokenizers():
-    for launcher, flags in (
-      ('evaluate', ()),
-      ('generate', ('--prompt=the', '--max_new_tokens=2')),
-    ):
-      yield _opened(
-        shared, f'tokenizer.json: {name}', launcher, flags, text, 'tokenizer'
-      )
-  for name, text in (
-    ('a list', '[]'),
-    ('deep', DEEP),
-    ('NaN', '{"train": NaN}'),
-    ('of other data', '{"train": {}, "validation": {}, "test": {}}'),
+  generate = 'generate', '--prompt=the', '--max_new_tokens=2'
+  for file, texts, launchers in (
+    ('config', _configs(shared), (('evaluate',), generate, ('inspect',))),
+    ('tokenizer', _tokenizers(), (('evaluate',), generate)),
+    ('data', _data(), (('evaluate',),)),
   ):
-    yield _opened(shared, f'data.json: {name}', 'evaluate', (), text, 'data')
+    for name, text in texts:
+      for launcher, *flags in launchers:
+        # Data that generation doesn't read may be anything.
+        unread = launcher != 'evaluate' and file == 'config'
+        yield commands.Attempt(
+          f'{launcher}: {file}.json: {name}',
+          launcher,
+          base.changed(
+            shared.run, _written(f'{file}.json', text), base.opened(*flags)
+          ),
+          expects='either' if unread else 'refusal',
+          says=f'{file}|module|choose|tokenizer|key|of type|give|path|fit|'
+          'no checkp',
+        )
   yield commands.Attempt(
     'train --config=config.json, which is no Python',
     'train',
     [f'--config={shared.run / "config.json"}', '--workdir=/tmp/never'],
     says='Python file',
-    finding=1,
   )
 
 
-def _opened(shared, name, launcher, flags, text, file='config'):
-  def arguments(folder):
-    run = shared.copy(folder)
-    (run / f'{file}.json').write_text(text)
-    return [f'--workdir={run}', *flags]
+def _written(name, text):
+  return lambda run: (run / name).write_text(text)
 
-  # Data that generation doesn't read may be anything.
-  unread = launcher != 'evaluate' and file == 'config'
-  return commands.Attempt(
-    f'{launcher}: {name}',
-    launcher,
-    arguments,
-    expects='either' if unread else 'refusal',
-    says=f'{file}|module|choose|tokenizer|key|of type|give|path|fit|no checkp',
-    finding=1,
-  )
+
+def _data():
+  yield 'a list', '[]'
+  yield 'deep', DEEP
+  yield 'NaN', '{"train": NaN}'
+  yield 'of other data', '{"train": {}, "validation": {}, "test": {}}'
 
 
 def _configs(shared):
@@ -93,30 +84,20 @@ def _configs(shared):
   def changed(section, **values):
     return json.dumps(whole | {section: whole[section] | values})
 
-  payload = shared.folder / 'payloads' / 'evil.py'
-  payload.parent.mkdir(exist_ok=True)
-  payload.write_text(PAYLOAD.format(canary=str(shared.canary)))
+  _write_payload(shared, 'payloads', 'evil.py')
   yield 'empty', ''
   yield 'a number', '3'
   yield 'a list', '[]'
   yield 'null', 'null'
   yield 'nested 100,000 deep', DEEP
-  yield (
-    'NaN',
-    json.dumps(whole | {'model': whole['model'] | {'dropout': 0.0}})[:-1]
-    + ', "x": NaN}',
-  )
+  yield 'NaN', json.dumps(whole | {'x': float('nan')})
   yield 'a model that is a number', json.dumps(whole | {'model': 3})
   yield 'a model that is a list', json.dumps(whole | {'model': [1]})
   yield 'data that are null', json.dumps(whole | {'data': None})
   yield 'an unknown section', json.dumps(whole | {'evil': {}})
   yield 'an unknown key', changed('model', evil=1)
-  yield (
-    'no version',
-    json.dumps(
-      {key: value for key, value in whole.items() if key != 'version'}
-    ),
-  )
+  unversioned = {key: whole[key] for key in whole if key != 'version'}
+  yield 'no version', json.dumps(unversioned)
   yield 'a version from the future', json.dumps(whole | {'version': '99.0.0'})
   yield 'a version that is a list', json.dumps(whole | {'version': [1]})
   yield 'a width that is a text', changed('model', width='x')
@@ -130,14 +111,11 @@ def _configs(shared):
   yield 'a path of nothing', changed('data', path='/nowhere/*')
   yield 'a prefetch of 10^12', changed('data', prefetch=10**12)
   for section, key in (kind.place for kind in parts.KINDS):
-    yield (
-      f'a module as {section}.{key}',
-      changed(section, **{key: 'antigravity.evil'}),
-    )
-    yield (
-      f'a module of the standard library as {section}.{key}',
-      changed(section, **{key: 'this.x'}),
-    )
+    for name, module in (
+      ('a module', 'antigravity.evil'),
+      ('a module of the standard library', 'this.x'),
+    ):
+      yield f'{name} as {section}.{key}', changed(section, **{key: module})
   yield 'a module by path', changed('task', name='payloads.evil')
   yield 'a module by relative path', changed('task', name='../payloads.evil')
   yield 'checkpoints elsewhere', changed('train', checkpoint_dir='/proc/self')
@@ -153,10 +131,8 @@ def _tokenizers():
   yield 'an unknown kind', '{"kind": "pickle"}'
   yield 'a kind that is a number', '{"kind": 3}'
   yield 'bytes with a key more', '{"kind": "bytes", "x": 1}'
-  yield (
-    'characters that are a number',
-    '{"kind": "characters", "characters": 3}',
-  )
+  characters = '{"kind": "characters", "characters": 3}'
+  yield 'characters that are a number', characters
   yield 'BPE without merges', '{"kind": "bpe"}'
   yield 'BPE of rubbish', '{"kind": "bpe", "tokenizer": {"version": "9"}}'
   yield 'numbers without a size', '{"kind": "numbers"}'
@@ -165,50 +141,46 @@ def _tokenizers():
 
 def imports(shared: base.Base) -> Iterator[commands.Attempt]:
   """Starts launchers in a folder where a run's config names a module."""
+  _write_payload(shared, 'on_path/theirs', 'payload.py')
   for section, key in (kind.place for kind in parts.KINDS):
-    for launcher, flags in (
-      ('evaluate', ()),
-      ('generate', ('--prompt=the',)),
-      ('inspect', ()),
-      ('quantize', ('--output=/tmp/never',)),
-      ('prune', ('--output=/tmp/never', '--sparsity=0.5')),
-      ('export', ('--format=safetensors', '--output=/tmp/never.safetensors')),
+    whole = shared.config_of_run()
+    whole[section][key] = 'theirs.payload'
+    for launcher, *flags in (
+      ('evaluate',),
+      ('generate', '--prompt=the'),
+      ('inspect',),
+      ('quantize', '--output=/tmp/never'),
+      ('prune', '--output=/tmp/never', '--sparsity=0.5'),
+      ('export', '--format=safetensors', '--output=/tmp/never.safetensors'),
     ):
       yield commands.Attempt(
         f'{launcher}: {section}.{key} names a payload on the path',
         launcher,
-        _with_payload(shared, section, key, flags),
+        base.changed(
+          shared.run,
+          _written('config.json', json.dumps(whole)),
+          base.opened(*flags),
+        ),
         says='names a module',
-        finding=1,
         environment={'PYTHONPATH': str(shared.folder / 'on_path')},
       )
 
 
-def _with_payload(shared, section, key, flags):
-  def arguments(folder):
-    package = shared.folder / 'on_path' / 'theirs'
-    package.mkdir(parents=True, exist_ok=True)
-    (package / 'payload.py').write_text(
-      PAYLOAD.format(canary=str(shared.canary))
-    )
-    run = shared.copy(folder)
-    whole = shared.config_of_run()
-    whole[section][key] = 'theirs.payload'
-    (run / 'config.json').write_text(json.dumps(whole))
-    return [f'--workdir={run}', *flags]
-
-  return arguments
+def _write_payload(shared, folder, name):
+  path = shared.folder / folder / name
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text(PAYLOAD.format(canary=str(shared.canary)))
 
 
 def data(shared: base.Base) -> Iterator[commands.Attempt]:
   """Prepares, or trains on, hostile files."""
-  for name, write, expects in _files(shared):
+  for name, write in _files(shared):
+    readable = name.startswith('a CSV') or name.endswith('30 MB')
     yield commands.Attempt(
       f'prepare: {name}',
       'prepare',
-      _prepared(write),
-      expects=expects,
-      finding=6,
+      lambda folder, write=write: base.prepare(folder, write(folder)),
+      expects='either' if readable else 'refusal',
     )
   for name, write in _texts():
     yield commands.Attempt(
@@ -216,44 +188,25 @@ def data(shared: base.Base) -> Iterator[commands.Attempt]:
       'train',
       _trained(shared, write),
       expects='either',
-      finding=6,
     )
-  for name, feature in (
-    ('a class of a module', {'pythonClassName': 'theirs.payload.X'}),
-    ('a builtin', {'pythonClassName': 'builtins.eval'}),
-    ('an own class of TFDS', {'pythonClassName': 'os.system'}),
+  for name, named in (
+    ('a class of a module', 'theirs.payload.X'),
+    ('a builtin', 'builtins.eval'),
+    ('an own class of TFDS', 'os.system'),
   ):
     yield commands.Attempt(
       f'a prepared dataset with {name}',
       'train',
-      _dataset(shared, feature),
-      finding=1,
+      _trained(shared, _dataset({'pythonClassName': named})),
     )
 
 
-def _prepared(write):
-  def arguments(folder):
-    path = write(folder)
-    return [
-      '--name=theirs',
-      f'--data_dir={folder / "data"}',
-      f'--input={path}',
-      '--splits=60,20,20',
-    ]
-
-  return arguments
-
-
 def _trained(shared, write):
-  def arguments(folder):
-    flags = write(folder)
-    return [*shared.train(folder / 'run'), *flags]
-
-  return arguments
+  return lambda folder: [*shared.train(folder / 'run'), *write(folder)]
 
 
-def _dataset(shared, feature):
-  def arguments(folder):
+def _dataset(feature):
+  def write(folder):
     target = folder / 'data' / 'x' / '1.0.0'
     target.mkdir(parents=True)
     (target / 'features.json').write_text(
@@ -263,70 +216,63 @@ def _dataset(shared, feature):
       json.dumps({'name': 'x', 'version': '1.0.0', 'splits': []})
     )
     return [
-      *shared.train(folder / 'run'),
       '--config.data.source=tfds:x',
       f'--config.data.data_dir={folder / "data"}',
     ]
 
-  return arguments
+  return write
 
 
 def _files(shared):
-  """Yields (name, write(folder) -> path, what is expected)."""
-  for name, content in _zips(shared):
-    yield name, _writer('x.zip', content), 'refusal'
-  for name, content in _tars(shared):
-    yield name, _writer('cifar-10-python.tar.gz', content), 'refusal'
-  for name, content in (
-    ('a parquet of rubbish', b'PAR1' + os.urandom(200) + b'PAR1'),
-    ('a parquet of its magic only', b'PAR1PAR1'),
-    ('a parquet cut short', b'PAR1' + bytes(100)),
-    ('a parquet with a footer of 4 GB', b'PAR1' + b'\xff' * 4 + b'PAR1'),
-  ):
-    yield name, _writer('x.parquet', content), 'refusal'
+  """Yields (name, write(folder) -> path)."""
   row = b'{"text": "a"}\n'
-  for name, content, expects in (
-    ('JSON lines nested deep', DEEP.encode() + b'\n', 'refusal'),
-    ('JSON lines that are deep in a row', row * 9 + DEEP.encode(), 'refusal'),
-    ('JSON lines with NaN', row * 9 + b'{"text": NaN}\n', 'refusal'),
-    ('JSON lines in UTF-16', 'a'.encode('utf-16') * 9, 'refusal'),
-    ('JSON lines that are numbers', b'3\n' * 9, 'refusal'),
-    ('JSON lines with other keys', row * 9 + b'{"x": 1}\n', 'refusal'),
+  whole, long = row * 9, b'a' * 30_000_000
+  for name, file, content in (
+    *((name, 'x.zip', content) for name, content in _zips(shared)),
+    *((name, CIFAR, content) for name, content in _tars(shared)),
     (
-      'JSON lines with a lone surrogate',
-      row * 9 + b'{"text":"\\ud800"}\n',
-      'refusal',
+      'a parquet of rubbish',
+      'x.parquet',
+      b'PAR1' + os.urandom(200) + b'PAR1',
     ),
-    ('JSON lines cut short', row * 9 + b'{"text": "a', 'refusal'),
+    ('a parquet of its magic only', 'x.parquet', b'PAR1PAR1'),
+    ('a parquet cut short', 'x.parquet', b'PAR1' + bytes(100)),
     (
-      'JSON lines with a row of 30 MB',
-      row * 9 + b'{"text": "' + b'a' * 30_000_000 + b'"}\n',
-      'either',
+      'a parquet with a footer of 4 GB',
+      'x.parquet',
+      b'PAR1' + b'\xff' * 4 + b'PAR1',
     ),
-    ('JSON lines of empty rows', b'\n' * 100, 'refusal'),
+    *(
+      (f'JSON lines {name}', 'x.jsonl', content)
+      for name, content in (
+        ('nested deep', DEEP.encode() + b'\n'),
+        ('that are deep in a row', whole + DEEP.encode()),
+        ('with NaN', whole + b'{"text": NaN}\n'),
+        ('in UTF-16', 'a'.encode('utf-16') * 9),
+        ('that are numbers', b'3\n' * 9),
+        ('with other keys', whole + b'{"x": 1}\n'),
+        ('with a lone surrogate', whole + b'{"text":"\\ud800"}\n'),
+        ('cut short', whole + b'{"text": "a'),
+        ('with a row of 30 MB', whole + b'{"text": "' + long + b'"}\n'),
+        ('of empty rows', b'\n' * 100),
+      )
+    ),
+    *(
+      (f'a CSV {name}', 'x.csv', content)
+      for name, content in (
+        ('with NULs', b'text\n' + b'\0,\0\n' * 9),
+        ('with a field of 30 MB', b'text\n' + long + b'\n'),
+        ('without an end of its quotes', b'text\n"abc\n' * 9),
+        ('with rows of other lengths', b'text,b\n1\n1,2,3\n'),
+        ('of a header only', b'text\n'),
+        ('that is no UTF-8', b'text\n\xff\xfe\n' * 9),
+      )
+    ),
+    ('a name of many dots', '..jsonl', b'x'),
   ):
-    yield name, _writer('x.jsonl', content), expects
-  for name, content in (
-    ('a CSV with NULs', b'text\n' + b'\0,\0\n' * 9),
-    ('a CSV with a field of 30 MB', b'text\n' + b'a' * 30_000_000 + b'\n'),
-    ('a CSV without an end of its quotes', b'text\n"abc\n' * 9),
-    ('a CSV with rows of other lengths', b'text,b\n1\n1,2,3\n'),
-    ('a CSV of a header only', b'text\n'),
-    ('a CSV that is no UTF-8', b'text\n\xff\xfe\n' * 9),
-  ):
-    yield name, _writer('x.csv', content), 'either'
-  yield 'a folder that holds itself', loop, 'refusal'
-  yield 'a pipe that nobody writes', pipe, 'refusal'
-  yield 'a name of many dots', _writer('..jsonl', b'x'), 'refusal'
-
-
-def _writer(name, content) -> Callable[[pathlib.Path], pathlib.Path]:
-  def write(folder):
-    path = folder / name
-    path.write_bytes(content() if callable(content) else content)
-    return path
-
-  return write
+    yield name, base.file(file, content)
+  yield 'a folder that holds itself', loop
+  yield 'a pipe that nobody writes', pipe
 
 
 def loop(folder: pathlib.Path) -> pathlib.Path:
@@ -355,21 +301,13 @@ def _png(width, height, rows=1):
   """A PNG whose header has that size, and that holds less."""
 
   def chunk(kind, content):
-    body = kind + content
-    return (
-      struct.pack('>I', len(content))
-      + body
-      + struct.pack('>I', zlib.crc32(body))
-    )
+    length, check = len(content), zlib.crc32(kind + content)
+    return struct.pack(f'>I4s{length}sI', length, kind, content, check)
 
   header = struct.pack('>IIBBBBB', width, height, 8, 2, 0, 0, 0)
   pixels = zlib.compress(bytes((3 * min(width, 64) + 1) * rows))
-  return (
-    b'\x89PNG\r\n\x1a\n'
-    + chunk(b'IHDR', header)
-    + chunk(b'IDAT', pixels)
-    + chunk(b'IEND', b'')
-  )
+  parts = chunk(b'IHDR', header), chunk(b'IDAT', pixels), chunk(b'IEND', b'')
+  return b'\x89PNG\r\n\x1a\n' + b''.join(parts)
 
 
 def _small_zip():
@@ -378,7 +316,7 @@ def _small_zip():
 
 def encrypted_zip() -> bytes:
   """Returns a zip of images whose members say that they are encrypted."""
-  return _with_flags(_small_zip(), 1)
+  return _with_header(_small_zip(), b'\1\0', 6, 8)
 
 
 def _zips(shared):
@@ -387,21 +325,14 @@ def _zips(shared):
   yield 'an empty zip', _zip({})
   yield 'a zip cut short', whole[: len(whole) // 2]
   yield 'an encrypted zip', encrypted_zip()
-  yield 'a zip of an unknown method', _with_method(whole, 99)
+  yield 'a zip of an unknown method', _with_header(whole, b'\x63\0', 8, 10)
   yield 'a zip with names outside', _zip({'../../cat/x.png': b'x'})
   yield 'a zip with an absolute name', _zip({f'{shared.canary}': b'x'})
-  yield (
-    'a zip with an image of 65,535 x 65,535 pixels',
-    _zip(
-      {f'cat/{n}.png': _png(65535, 65535) for n in range(4)}
-      | {f'dog/{n}.png': _png(65535, 65535) for n in range(4)}
-    ),
-  )
+  huge = {f'{x}/{n}.png': _png(65535, 65535) for x in LABELS for n in range(4)}
+  yield 'a zip with an image of 65,535 x 65,535 pixels', _zip(huge)
   yield 'a zip with a member of 8 GB of zeros', _bomb
-  yield (
-    'a zip with images of rubbish',
-    _zip({'cat/x.png': b'x', 'dog/y.png': b'y'}),
-  )
+  rubbish = {f'{x}/x.png': b'x' for x in LABELS}
+  yield 'a zip with images of rubbish', _zip(rubbish)
   yield 'a zip without images', _zip({'cat/x.txt': b'x'})
   yield 'a zip with wrong checksums', _damaged(whole)
 
@@ -409,28 +340,20 @@ def _zips(shared):
 def _bomb():
   file = io.BytesIO()
   with zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as archive:
-    for name in ('cat/1.png', 'dog/1.png'):
-      with archive.open(name, 'w', force_zip64=True) as member:
+    for label in LABELS:
+      with archive.open(f'{label}/1.png', 'w', force_zip64=True) as member:
         for _ in range(256):
           member.write(bytes(2**24))
   return file.getvalue()
 
 
-def _with_flags(content, flag):
+def _with_header(content, value, local, central):
+  """Returns a zip with the bytes `value` in its headers, at these places."""
   content = bytearray(content)
-  for magic, at in ((b'PK\x03\x04', 6), (b'PK\x01\x02', 8)):
+  for magic, at in ((b'PK\x03\x04', local), (b'PK\x01\x02', central)):
     start = -1
     while (start := content.find(magic, start + 1)) >= 0:
-      content[start + at] |= flag
-  return bytes(content)
-
-
-def _with_method(content, method):
-  content = bytearray(content)
-  for magic, at in ((b'PK\x03\x04', 8), (b'PK\x01\x02', 10)):
-    start = -1
-    while (start := content.find(magic, start + 1)) >= 0:
-      content[start + at : start + at + 2] = struct.pack('<H', method)
+      content[start + at : start + at + 2] = value
   return bytes(content)
 
 
@@ -442,101 +365,89 @@ def _damaged(content):
 
 
 def _tars(shared):
-  names = [f'data_batch_{n}' for n in range(1, 6)] + ['test_batch']
-
-  def tar(add):
+  def tar(content=b'', **fields):
+    """Members of this content, or with these fields."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode='w:gz') as archive:
-      for name in names:
-        add(archive, f'cifar-10-batches-py/{name}')
+      for name in (*(f'data_batch_{n}' for n in range(1, 6)), 'test_batch'):
+        member = tarfile.TarInfo(f'cifar-10-batches-py/{name}')
+        member.size = len(content)
+        for field, value in fields.items():
+          setattr(member, field, value)
+        archive.addfile(member, io.BytesIO(content))
     return file.getvalue()
 
-  def with_content(content):
-    def add(archive, name):
-      member = tarfile.TarInfo(name)
-      member.size = len(content)
-      archive.addfile(member, io.BytesIO(content))
-
-    return tar(add)
-
-  def link(archive, name):
-    member = tarfile.TarInfo(name)
-    member.type, member.linkname = tarfile.SYMTYPE, '/etc/passwd'
-    archive.addfile(member)
-
-  def device(archive, name):
-    member = tarfile.TarInfo(name)
-    member.type, member.devmajor, member.devminor = tarfile.CHRTYPE, 1, 5
-    archive.addfile(member)
-
-  yield (
-    'CIFAR whose pickles run code',
-    with_content(pickle.dumps(_Evil(shared.canary))),
-  )
+  evil = _Evil(shared.canary)
+  asks = b'\x80\x04\x8e' + struct.pack('<Q', 2**32) + b'x'
+  yield 'CIFAR whose pickles run code', tar(pickle.dumps(evil))
   yield (
     'CIFAR of protocol 0 that runs code',
-    with_content(pickle.dumps(_Evil(shared.canary), protocol=0)),
+    tar(pickle.dumps(evil, protocol=0)),
   )
-  yield 'CIFAR of pickled numbers', with_content(pickle.dumps(3))
-  yield 'CIFAR of rubbish', with_content(b'rubbish')
-  yield (
-    'CIFAR with a pickle that asks for 4 GB',
-    with_content(b'\x80\x04\x8e' + struct.pack('<Q', 2**32) + b'x'),
-  )
-  yield 'CIFAR of links', tar(link)
-  yield 'CIFAR of devices', tar(device)
+  yield 'CIFAR of pickled numbers', tar(pickle.dumps(3))
+  yield 'CIFAR of rubbish', tar(b'rubbish')
+  yield 'CIFAR with a pickle that asks for 4 GB', tar(asks)
+  yield 'CIFAR of links', tar(type=tarfile.SYMTYPE, linkname='/etc/passwd')
+  yield 'CIFAR of devices', tar(type=tarfile.CHRTYPE, devmajor=1, devminor=5)
   yield 'a tarball of rubbish', b'\x1f\x8b' + bytes(50)
-  yield 'a tarball cut short', with_content(pickle.dumps([0] * 999))[:200]
+  yield 'a tarball cut short', tar(pickle.dumps([0] * 999))[:200]
 
 
 def _texts():
   """Yields (name, write(folder) -> flags of launch.train)."""
 
-  def text(content):
-    def write(folder):
+  def texts(content):
+    return lambda path: [
+      (path / f'{n}.txt').write_bytes(content) for n in range(12)
+    ]
+
+  def links(path):
+    (path / 'a.txt').write_text('the state ' * 40)
+    (path / 'again').symlink_to(path)
+
+  for name, fill, pattern in (
+    ('empty files', texts(b''), '*.txt'),
+    ('files of one byte', texts(b'a'), '*.txt'),
+    ('files of NULs', texts(bytes(500)), '*.txt'),
+    ('files that are no UTF-8', texts(b'\xff\xfe\xfd' * 100), '*.txt'),
+    ('files of lone surrogates', texts(b'\xed\xa0\x80' * 100), '*.txt'),
+    ('files of one character', texts('😀'.encode() * 100), '*.txt'),
+    (
+      'files with a byte order mark',
+      texts(b'\xef\xbb\xbf' + b'abc ' * 50),
+      '*.txt',
+    ),
+    ('a folder that holds itself', links, '**/*.txt'),
+    (
+      'a pipe that nobody writes',
+      lambda path: os.mkfifo(path / 'a.txt'),
+      '*.txt',
+    ),
+  ):
+
+    def write(folder, fill=fill, pattern=pattern):
       (folder / 'theirs').mkdir()
-      for n in range(12):
-        (folder / 'theirs' / f'{n}.txt').write_bytes(content)
-      return [f'--config.data.path={folder}/theirs/*.txt']
+      fill(folder / 'theirs')
+      return [f'--config.data.path={folder}/theirs/{pattern}']
 
-    return write
+    yield name, write
+  for name, content in (
+    ('nested deep', DEEP.encode()),
+    ('of numbers', b'3\n' * 50),
+    ('of NaN', b'{"text": NaN}\n' * 50),
+    ('of lone surrogates', b'{"text": "\\ud800"}\n' * 50),
+    ('of texts in lists', b'{"text": ["a"]}\n' * 50),
+    ('cut short', b'{"text": "abc"}\n' * 50 + b'{"te'),
+  ):
+    yield f'JSON lines {name}', _of_rows(content)
 
-  def links(folder):
-    (folder / 'theirs').mkdir()
-    (folder / 'theirs' / 'a.txt').write_text('the state ' * 40)
-    (folder / 'theirs' / 'again').symlink_to(folder / 'theirs')
-    return [f'--config.data.path={folder}/theirs/**/*.txt']
 
-  def pipe(folder):
-    (folder / 'theirs').mkdir()
-    os.mkfifo(folder / 'theirs' / 'a.txt')
-    return [f'--config.data.path={folder}/theirs/*.txt']
-
-  def jsonl(content):
-    def write(folder):
-      (folder / 'a.jsonl').write_bytes(content)
-      return [
-        '--config.data.source=jsonl',
-        f'--config.data.path={folder}/a.jsonl',
-      ]
-
-    return write
-
-  yield 'empty files', text(b'')
-  yield 'files of one byte', text(b'a')
-  yield 'files of NULs', text(bytes(500))
-  yield 'files that are no UTF-8', text(b'\xff\xfe\xfd' * 100)
-  yield 'files of lone surrogates', text(b'\xed\xa0\x80' * 100)
-  yield 'files of one character', text('😀'.encode() * 100)
-  yield 'files with a byte order mark', text(b'\xef\xbb\xbf' + b'abc ' * 50)
-  yield 'a folder that holds itself', links
-  yield 'a pipe that nobody writes', pipe
-  yield 'JSON lines nested deep', jsonl(DEEP.encode())
-  yield 'JSON lines of numbers', jsonl(b'3\n' * 50)
-  yield 'JSON lines of NaN', jsonl(b'{"text": NaN}\n' * 50)
-  yield 'JSON lines of lone surrogates', jsonl(b'{"text": "\\ud800"}\n' * 50)
-  yield 'JSON lines of texts in lists', jsonl(b'{"text": ["a"]}\n' * 50)
-  yield 'JSON lines cut short', jsonl(b'{"text": "abc"}\n' * 50 + b'{"te')
+def _of_rows(content):
+  write = base.file('a.jsonl', content)
+  return lambda folder: [
+    '--config.data.source=jsonl',
+    f'--config.data.path={write(folder)}',
+  ]
 
 
 def models(shared: base.Base) -> Iterator[commands.Attempt]:
@@ -547,86 +458,74 @@ def models(shared: base.Base) -> Iterator[commands.Attempt]:
         f'convert --format={form}: {name}',
         'convert',
         _converted(form, suffix, content),
-        finding=6,
       )
 
 
 def _converted(form, suffix, content):
   def arguments(folder):
+    path = folder / ('gpt2' if form == 'gpt2' else f'x{suffix}')
+    files = {path: content}
     if form == 'gpt2':
-      path = folder / 'gpt2'
       path.mkdir()
-      (path / f'model{suffix}').write_bytes(content)
-      (path / 'pytorch_model.bin').write_bytes(content)
-      (path / 'config.json').write_text('{"model_type": "gpt2"}')
-      (path / 'vocab.json').write_text('{}')
-      (path / 'merges.txt').write_text('')
-    else:
-      path = folder / f'x{suffix}'
-      path.write_bytes(content)
-    return [
-      f'--input={path}',
-      f'--format={form}',
-      f'--workdir={folder / "run"}',
-    ]
+      files = {
+        path / f'model{suffix}': content,
+        path / 'pytorch_model.bin': content,
+        path / 'config.json': b'{"model_type": "gpt2"}',
+        path / 'vocab.json': b'{}',
+        path / 'merges.txt': b'',
+      }
+    for file, written in files.items():
+      file.write_bytes(written)
+    return base.convert(folder, path, form)
 
   return arguments
 
 
 def _model_files(shared):
-  def safe(header, body=b''):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack('<Q', len(text)) + text + body
-
-  tensor = {'dtype': 'F32', 'shape': [2], 'data_offsets': [0, 8]}
-  for name, content in (
-    ('nothing', b''),
-    ('a header of 2^60 bytes', struct.pack('<Q', 2**60) + b'{}'),
-    ('a header that is deep', safe(DEEP.encode())),
-    ('a tensor outside', safe({'a': tensor | {'data_offsets': [0, 2**50]}})),
-    ('an overlap', safe({'a': tensor, 'b': tensor}, bytes(8))),
-    ('a negative shape', safe({'a': tensor | {'shape': [-2]}}, bytes(8))),
-    ('a huge shape', safe({'a': tensor | {'shape': [2**62]}}, bytes(8))),
-    ('an unknown dtype', safe({'a': tensor | {'dtype': 'X'}}, bytes(8))),
-    ('no metadata', safe({'a': tensor}, bytes(8))),
-    ('metadata of numbers', safe({'__metadata__': {'format': 3}})),
-    (
-      'a config that names a module',
-      safe(
-        {
-          '__metadata__': {
-            'format': 'rnn_jax',
-            'config': json.dumps(
-              {'model': {}, 'train': {}, 'task': {'name': 'theirs.payload'}}
-            ),
-            'tokenizer': '{"kind": "bytes"}',
-          }
-        }
-      ),
-    ),
-    (
-      'a config that is deep',
-      safe(
-        {
-          '__metadata__': {
-            'format': 'rnn_jax',
-            'config': DEEP,
-            'tokenizer': '{"kind": "bytes"}',
-          }
-        }
-      ),
-    ),
-  ):
+  """Yields (name, end of the file's name, content)."""
+  for name, content in _safetensors():
     yield f'safetensors with {name}', '.safetensors', content
+  evil = _Evil(shared.canary)
   for name, content in (
-    ('runs code', pickle.dumps(_Evil(shared.canary))),
-    ('runs code, protocol 0', pickle.dumps(_Evil(shared.canary), protocol=0)),
+    ('runs code', pickle.dumps(evil)),
+    ('runs code, protocol 0', pickle.dumps(evil, protocol=0)),
     ('is rubbish', b'rubbish' * 20),
     ('is empty', b''),
     ('is a zip of rubbish', _zip({'archive/data.pkl': b'rubbish'})),
     (
       'is a zip that runs code',
-      _zip({'archive/data.pkl': pickle.dumps(_Evil(shared.canary))}),
+      _zip({'archive/data.pkl': pickle.dumps(evil)}),
     ),
   ):
     yield f'a .pt that {name}', '.pt', content
+
+
+def _safetensors():
+  """Yields (name, content)."""
+
+  def safe(header, body=b''):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack('<Q', len(text)) + text + body
+
+  def tensor(**changed):
+    whole = {'dtype': 'F32', 'shape': [2], 'data_offsets': [0, 8]}
+    return {'a': whole | changed}
+
+  def ours(config):
+    form = {'format': 'rnn_jax', 'tokenizer': '{"kind": "bytes"}'}
+    return safe({'__metadata__': form | {'config': config}})
+
+  module = {'model': {}, 'train': {}, 'task': {'name': 'theirs.payload'}}
+  body = bytes(8)
+  yield 'nothing', b''
+  yield 'a header of 2^60 bytes', struct.pack('<Q', 2**60) + b'{}'
+  yield 'a header that is deep', safe(DEEP.encode())
+  yield 'a tensor outside', safe(tensor(data_offsets=[0, 2**50]))
+  yield 'an overlap', safe(tensor() | {'b': tensor()['a']}, body)
+  yield 'a negative shape', safe(tensor(shape=[-2]), body)
+  yield 'a huge shape', safe(tensor(shape=[2**62]), body)
+  yield 'an unknown dtype', safe(tensor(dtype='X'), body)
+  yield 'no metadata', safe(tensor(), body)
+  yield 'metadata of numbers', safe({'__metadata__': {'format': 3}})
+  yield 'a config that names a module', ours(json.dumps(module))
+  yield 'a config that is deep', ours(DEEP)

@@ -14,8 +14,9 @@ A row for each group goes to benchmarks/results/faults.jsonl, of which
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
+from tests.faults import commands
 
-GROUPS = {  # attempts by name of the case: who makes them, and what is tested
+GROUPS = {  # by name of the case: who makes the attempts, and what is tested
   'values of the config': (
     'values.config_values',
     'each key of the config at hostile values of its type',
@@ -102,47 +103,47 @@ GROUPS = {  # attempts by name of the case: who makes them, and what is tested
     'texts that changed under a run, held-out copies, links to themselves',
   ),
 }
-COUNTED = {  # the workload, how many, how many in a rehearsal, what is tested
-  'kills': ('stops.kills', 50, 2, 'SIGKILL at random moments, then resumed'),
+COUNTED = {  # which ones, how many, how many in a rehearsal, what is tested
+  'kills': ('kills', 50, 2, 'SIGKILL at random moments, then resumed'),
   'signals': (
-    'stops.signals',
+    'signals',
     3,
     1,
     'TERM, INT and HUP in 8 phases, then resumed; 10 s to end',
   ),
   'outputs that nobody reads': (
-    'stops.outputs',
+    'outputs',
     79,
     2,
     'stdout and stderr closed, full, unread, or their reader gone, in 8 phases '
     'with TERM, INT or HUP, then resumed; and without a signal',
   ),
   'pairs of signals': (
-    'stops.pairs',
+    'pairs',
     27,
     2,
     'TERM, INT and HUP, another one 0.05, 0.6 or 2.5 s later, then resumed',
   ),
   'full disks': (
-    'stops.disks',
+    'disks',
     30,
     2,
     'disks of rising sizes that fill, then have space; resumed',
   ),
   'full disks of results': (
-    'stops.results',
+    'results',
     12,
     2,
     'disks that fill under predictions, and under scores',
   ),
   'clocks': (
-    'stops.clocks',
+    'clocks',
     20,
     2,
     "Python's clock jumps by 400 days, forwards or back, at random moments",
   ),
   'requests to the server': (
-    'clients.requests',
+    'requests',
     5000,
     60,
     'each field of each route at hostile values, changed and cut-off bytes, '
@@ -152,18 +153,6 @@ COUNTED = {  # the workload, how many, how many in a rehearsal, what is tested
 }
 GENERATION = 'varied calls of a generator'
 FEW = 3  # attempts of a group in a rehearsal
-KINDS = (  # of defects, the keys of a row
-  'code_run',
-  'hang',
-  'crash',
-  'traceback',
-  'silent',
-  'refused',
-  'misleading',
-  'quiet',
-  'memory',
-  'lost',
-)
 
 
 def cases(quick: bool) -> list[case.Case]:
@@ -174,10 +163,12 @@ def cases(quick: bool) -> list[case.Case]:
     )
     for name, (group, _) in GROUPS.items()
   ]
-  made += [
-    _case(name, workload, {'count': few if quick else count})
-    for name, (workload, count, few, _) in COUNTED.items()
-  ]
+  for name, (group, *counts, _) in COUNTED.items():
+    count = {'count': counts[quick]}
+    if group == 'requests':
+      made.append(_case(name, 'clients.requests', count))
+    else:
+      made.append(_case(name, 'stops.tried', {'group': group} | count))
   count = {'count': 20 if quick else 1000}
   return [*made, _case(GENERATION, 'generation.calls', count)]
 
@@ -197,11 +188,11 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   yield tables.provenance(rows)
   groups = {name: row for name, row in rows.items() if name != GENERATION}
   good = [row for row in groups.values() if 'error' not in row]
+  kinds = {kind.replace(' ', '_'): kind for kind in commands.KINDS}
   total = {
-    key: sum(row[key] for row in good) for key in ('tried', 'survived', *KINDS)
+    key: sum(row[key] for row in good) for key in ('tried', 'survived', *kinds)
   }
-  described = {name: words for name, (_, words) in GROUPS.items()}
-  described |= {name: words for name, (*_, words) in COUNTED.items()}
+  described = {name: words for name, (*_, words) in (GROUPS | COUNTED).items()}
   yield tables.table(
     'group | what is tested | cases | survived',
     [
@@ -211,8 +202,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     + [['all', '', *_counts(total)]],
   )
   yield tables.table(
-    ' | '.join(kind.replace('_', ' ') for kind in KINDS),
-    [[f'{total[kind]:,}' for kind in KINDS]],
+    ' | '.join(kinds.values()), [[f'{total[key]:,}' for key in kinds]]
   )
   quiet = max((row.get('longest_silence', 0) for row in good), default=0)
   yield f'The longest time without a line of output: {quiet:.0f} s.'

@@ -11,7 +11,6 @@ something that is missing, and refuse that after they have read all rows.
 import gzip
 import io
 import json
-import pathlib
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -71,9 +70,8 @@ def tables(shared: base.Base) -> Iterator[commands.Attempt]:
         expects=NO if expects == READ else expects,
         says=_says(each, command, expects),
         check=_CHECKS.get(command),
-        timeout=60.0,
       )
-  yield from _outputs(shared, classifier)
+  yield from _outputs(classifier)
   yield from _texts(shared)
 
 
@@ -85,46 +83,35 @@ def _says(each, command, expects):
 
 def _arguments(shared, classifier, command, each):
   """Returns a function of a folder that writes a file and returns flags."""
-
-  def arguments(folder):
-    path = folder / each.file
-    content = each.content
-    path.write_bytes(content() if callable(content) else content)
-    flags = [*each.flags.get(command, ())]
-    if each.expects[COMMANDS.index(command)] == READ:
-      flags.append(MISSING[command])
-    if command == 'train':
-      source = 'jsonl' if path.suffix == '.jsonl' else 'csv'
-      return [*_train(shared, folder, path, source), *flags]
-    if command == 'prepare':
-      return [
-        '--name=theirs',
-        f'--data_dir={folder / "data"}',
-        f'--input={path}',
-        '--splits=60,20,20',
-        *flags,
-      ]
-    if command == 'predict':
-      out = f'--output={folder / "out.jsonl"}'
-      return [f'--workdir={classifier}', f'--input={path}', out, *flags]
-    copied = base.copy(classifier, folder)
-    return [f'--workdir={copied}', f'--input={path}', '--json', *flags]
-
-  return arguments
-
-
-def _train(shared, folder, path, source):
-  return [
-    *shared.train(folder / 'run'),
-    f'--config.data.source={source}',
-    f'--config.data.path={path}',
-    '--config.data.splits=(50, 50, 0)',
-    '--config.task.name=classification',
-    '--config.train.steps=1',
-    '--config.evaluate.every=1',
-    '--config.train.checkpoint_every=1',
-    '--config.sample.new_tokens=0',
+  write = base.file(each.file, each.content)
+  flags = [*each.flags.get(command, ())]
+  if each.expects[COMMANDS.index(command)] == READ:
+    flags.append(MISSING[command])
+  if command == 'predict':
+    return given.predicted(classifier, write, flags=flags)
+  if command == 'evaluate':
+    return given.evaluated(classifier, write, flags)
+  if command == 'prepare':
+    return lambda folder: base.prepare(folder, write(folder), *flags)
+  source = 'jsonl' if each.file.endswith('.jsonl') else 'csv'
+  return lambda folder: [
+    *_train(shared, folder, write(folder), source),
+    *flags,
   ]
+
+
+def _train(shared, folder, path, source, task='classification'):
+  return shared.train(
+    folder / 'run',
+    data__source=source,
+    data__path=path,
+    data__splits='(50, 50, 0)',
+    task__name=task,
+    train__steps=1,
+    evaluate__every=1,
+    train__checkpoint_every=1,
+    sample__new_tokens=0,
+  )
 
 
 def _whole(folder, ended):
@@ -154,42 +141,41 @@ def table(
   return end.join([*lines, ''])
 
 
+def _csv(name, text, expects=GOOD, says='', flags=None):
+  return File(name, 'x.csv', text.encode(), expects, says, flags or {})
+
+
 def _separated():
   """Yields files as programs that write tables separate values."""
   for what, mark in (('commas', ','), ('semicolons', ';'), ('tabs', '\t')):
     for ends, end in (('LF', '\n'), ('CRLF', '\r\n'), ('CR', '\r')):
-      content = ('\ufeff' + table(mark, end)).encode()
       name = f'a CSV of {what}, {ends} and a byte order mark'
       whole = (YES, YES, YES, YES) if ends == 'CRLF' else GOOD
-      yield File(name, 'x.csv', content, whole)
-  plain = '\n'.join(
-    ['text\tlabel', *(f'{w} reads\t{w > "h"}' for w in base.WORDS * 2)]
-  )
-  named = plain.replace('True', 'good').replace('False', 'bad').encode()
-  yield File('a TSV', 'x.tsv', named, GOOD)
-  sep = 'sep=;\r\n' + table(';', '\r\n')
-  yield File("Excel's line sep=;", 'x.csv', sep.encode(), GOOD)
-  index = ',text,label\n' + ''.join(
-    f'{n},{line}\n' for n, line in enumerate(['a gate,good', 'b,bad'] * 6)
-  )
-  yield File("pandas' index without a name", 'x.csv', index.encode(), GOOD)
+      yield _csv(name, '\ufeff' + table(mark, end), whole)
+  lines = (f'{w} reads\t{"good" if w > "h" else "bad"}' for w in base.WORDS * 2)
+  named = '\n'.join(['text\tlabel', *lines])
+  yield File('a TSV', 'x.tsv', named.encode(), GOOD)
+  yield _csv("Excel's line sep=;", 'sep=;\r\n' + table(';', '\r\n'))
+  rows = enumerate(['a gate,good', 'b,bad'] * 6)
+  index = ',text,label\n' + ''.join(f'{n},{line}\n' for n, line in rows)
+  yield _csv("pandas' index without a name", index)
   empty = 'text;label;;\r\n' + ''.join(
     f'{n} gates;good;;\r\n{n} keys;bad;;\r\n' for n in range(6)
   )
-  yield File('empty columns at the end', 'x.csv', empty.encode(), GOOD)
-  bars = table('|').encode()
-  flag = ('--delimiter=|',)
-  flags = {'train': ('--config.data.delimiter=|',)}
-  flags |= {name: flag for name in COMMANDS[1:]}
-  yield File('bars, named', 'x.csv', bars, GOOD, flags=flags)
+  yield _csv('empty columns at the end', empty)
   no = NO, NO, NO, NO
-  wrong = {'train': ('--config.data.delimiter=ab',)}
-  wrong |= {name: ('--delimiter=ab',) for name in COMMANDS[1:]}
-  yield File('a delimiter of two characters', 'x.csv', bars, no, 'delim', wrong)
-  row = table(';') + 'a;good;b\n'
-  yield File('a row too long', 'x.csv', row.encode(), no, "separated by ';'")
-  twice = table(';', header='text,text').encode()
-  yield File('a name twice', 'x.csv', twice, no, "separated by ';'")
+  yield _csv('bars, named', table('|'), flags=_delimiter('|'))
+  two = _delimiter('ab')
+  yield _csv('a delimiter of two characters', table('|'), no, 'delim', two)
+  says = "separated by ';'"
+  yield _csv('a row too long', table(';') + 'a;good;b\n', no, says)
+  yield _csv('a name twice', table(';', header='text,text'), no, says)
+
+
+def _delimiter(mark):
+  """Returns the flags of all commands that name a delimiter."""
+  flags = dict.fromkeys(COMMANDS, (f'--delimiter={mark}',))
+  return flags | {'train': (f'--config.data.delimiter={mark}',)}
 
 
 def _encoded():
@@ -251,7 +237,7 @@ def _parquet():
   columns = {'text': [*TEXTS], 'label': [*LABELS]}
   numbers = {'text': [*TEXTS], 'label': [n % 2 for n in range(len(TEXTS))]}
   hub = {'label': {'_type': 'ClassLabel', 'names': [*given.CLASSES]}}
-  good, hidden = ('', YES, YES, READ), ('', NO, YES, NO)
+  good = '', YES, YES, READ
 
   def file(values, info=None):
     written = io.BytesIO()
@@ -269,21 +255,17 @@ def _parquet():
     ('classes that are numbers', {'info': {'features': {
       'label': {'_type': 'ClassLabel', 'names': [1, 2]}}}}),
   ):  # fmt: skip
-    content = file(columns, info)
-    yield File(
-      f'Parquet whose hub metadata are {name}', 'x.parquet', content, good
-    )
+    title = f'Parquet whose hub metadata are {name}'
+    yield File(title, 'x.parquet', file(columns, info), good)
   named = {'info': {'features': hub}}
   yield File('Parquet of a hub', 'x.parquet', file(numbers, named), good)
+  skips = dict.fromkeys(('prepare', 'evaluate'), ('--missing_labels=skip',))
   for name, label in (('-1', -1), ('null', None)):
     labels = [label, *numbers['label'][1:]]
     content = file({**numbers, 'label': labels}, named)
-    says = 'label'
-    yield File(f'a label of {name}', 'x.parquet', content, hidden, says)
-    flags = {'prepare': ('--missing_labels=skip',)}
-    flags['evaluate'] = flags['prepare']
-    skipped = '', YES, '', READ
-    yield File(f'{name}, skipped', 'x.parquet', content, skipped, flags=flags)
+    hidden, skipped = ('', NO, YES, NO), ('', YES, '', READ)
+    yield File(f'a label of {name}', 'x.parquet', content, hidden, 'label')
+    yield File(f'{name}, skipped', 'x.parquet', content, skipped, flags=skips)
   count = len(TEXTS)
   moments = [10**18 + 1] * count
   far = pyarrow.timestamp('us')
@@ -309,26 +291,17 @@ def _parquet():
 def _labels():
   """Yields tables whose labels or texts are missing, or are numbers."""
   rows = table() + 'one more,\n'
-  yield File(
-    'a label missing', 'x.csv', rows.encode(), (NO, NO, YES, NO),
-    'missing_labels',
-  )  # fmt: skip
-  skip = ('--missing_labels=skip',)
-  flags = {'train': ('--config.data.missing_labels=skip',)}
-  flags |= {'prepare': skip, 'evaluate': skip}
-  yield File(
-    'a label missing, skipped', 'x.csv', rows.encode(), GOOD, flags=flags
-  )
+  hidden = NO, NO, YES, NO
+  yield _csv('a label missing', rows, hidden, 'missing_labels')
+  flags = dict.fromkeys(('prepare', 'evaluate'), ('--missing_labels=skip',))
+  flags['train'] = ('--config.data.missing_labels=skip',)
+  yield _csv('a label missing, skipped', rows, flags=flags)
   none = 'text,label\n' + 'a,\nb,\n' * 9
-  yield File(
-    'no label at all', 'x.csv', none.encode(), (NO, NO, YES, NO), 'label|class'
-  )
+  yield _csv('no label at all', none, hidden, 'label|class')
   notes = table(header='text,label,note').replace(',good\n', ',good,\n')
   notes = notes.replace(',bad\n', ',bad,\n')
   empty = {'prepare': ('--skip_empty',)}
-  yield File(
-    'a column empty everywhere', 'x.csv', notes.encode(), GOOD, flags=empty
-  )
+  yield _csv('a column empty everywhere', notes, flags=empty)
   for name, values in (
     ('numbers', [str(n) for n in range(12)]),
     ('fractions', [f'{n / 7:.3f}' for n in range(12)]),
@@ -339,25 +312,20 @@ def _labels():
       ['?' + ' ' * n if n % 3 else str(n) for n in range(12)],
     ),
   ):
-    lines = (f'{x},{LABELS[n]}\n' for n, x in enumerate(values))
-    content = ('text,label\n' + ''.join(lines)).encode()
-    says = 'series of numbers'
-    yield File(
-      f'a text of {name}', 'x.csv', content, (NO, YES, YES, READ), says
+    text = 'text,label\n' + ''.join(
+      f'{x},{label}\n' for x, label in zip(values, LABELS, strict=True)
     )
+    says = 'series of numbers'
+    yield _csv(f'a text of {name}', text, (NO, YES, YES, READ), says)
     flags = {'train': ('--config.data.numbers_as_text=True',)}
-    trained = READ, '', '', ''
-    yield File(f'{name} as texts', 'x.csv', content, trained, flags=flags)
+    yield _csv(f'{name} as texts', text, (READ, '', '', ''), flags=flags)
   columns = 'x,y,label\n' + ''.join(f'{n},{n % 3},{n % 2}\n' for n in range(20))
-  yield File(
-    'columns of numbers', 'x.csv', columns.encode(), (NO, YES, NO, NO),
-    'numbers|column',
-  )  # fmt: skip
+  yield _csv('columns of numbers', columns, (NO, YES, NO, NO), 'numbers|column')
 
 
-def _outputs(shared, classifier):
+def _outputs(classifier):
   """Yields predictions written as tables."""
-  rows = table(';').encode()
+  write = base.file('x.csv', table(';').encode())
   for name, expects, says in (
     ('out.csv', YES, ''),
     ('OUT.CSV', YES, ''),
@@ -370,24 +338,11 @@ def _outputs(shared, classifier):
     yield commands.Attempt(
       f'predict to {name}',
       'predict',
-      _predicted(classifier, rows, name),
+      given.predicted(classifier, write, name),
       expects=expects,
       says=says,
       check=_table_is_whole,
-      timeout=60.0,
     )
-
-
-def _predicted(classifier, content, name):
-  def arguments(folder):
-    (folder / 'x.csv').write_bytes(content)
-    return [
-      f'--workdir={classifier}',
-      f'--input={folder / "x.csv"}',
-      f'--output={folder / name}',
-    ]
-
-  return arguments
 
 
 def _table_is_whole(folder, ended):
@@ -411,77 +366,55 @@ def _table_is_whole(folder, ended):
 
 def _texts(shared):
   """Yields texts for a language model to train on, evaluate and score."""
-  marked = b'\xef\xbb\xbf' + b'the state reads ' * 40
+  mark = b'\xef\xbb\xbf'
+  marked = mark + b'the state reads ' * 40
   said = [{'role': r, 'content': 'the gate'} for r in ('user', 'assistant')]
-  messages = json.dumps({'messages': said}).encode() + b'\n'
+  messages = (json.dumps({'messages': said}).encode() + b'\n') * 9
   for name, file, content, expects, says in (
     ('a text with a byte order mark', 'x.txt', marked, YES, ''),
     ('a gzip file as .txt', 'x.txt', gzip.compress(marked), NO, 'gzip'),
     ('UTF-16 as .txt', 'x.txt', 'ab'.encode('utf-16') * 9, NO, 'UTF-16'),
-    (
-      'JSON lines with a mark',
-      'x.jsonl',
-      b'\xef\xbb\xbf{"text": "a"}\n',
-      YES,
-      '',
-    ),
-    ('JSON lines of messages', 'x.jsonl', messages * 9, YES, ''),
+    ('JSON lines with a mark', 'x.jsonl', mark + b'{"text": "a"}\n', YES, ''),
+    ('JSON lines of messages', 'x.jsonl', messages, YES, ''),
   ):
+    write = base.file(file, content)
     yield commands.Attempt(
       f'score: {name}',
       'score',
-      _scored(shared.run, file, content),
+      _scored(shared.run, write, 'messages' in name),
       expects=expects,
       says=says,
-      timeout=60.0,
     )
     if file.endswith('.txt'):
       yield commands.Attempt(
         f'train a language model: {name}',
         'train',
-        _trained(shared, file, content),
+        _trained(shared, write),
         expects=expects,
         says=says,
-        timeout=60.0,
       )
+  write = base.file('x.jsonl', mark + messages)
   yield commands.Attempt(
     'train a dialogue on messages with a mark',
     'train',
-    _dialogue(shared, b'\xef\xbb\xbf' + messages * 9),
+    lambda folder: _train(shared, folder, write(folder), 'jsonl', 'dialogue'),
     expects=YES,
-    timeout=60.0,
   )
 
 
-def _scored(run, file, content):
-  def arguments(folder):
-    (folder / file).write_bytes(content)
-    flags = ['--column=messages'] if b'messages' in content else []
-    return [f'--workdir={run}', f'--input={folder / file}', *flags]
-
-  return arguments
-
-
-def _trained(shared, file, content):
-  def arguments(folder):
-    path = folder / file
-    path.write_bytes(content)
-    return [
-      *shared.train(folder / 'run'),
-      f'--config.data.path={path}',
-      '--config.data.split_by=position',
-      '--config.train.steps=1',
-    ]
-
-  return arguments
+def _scored(run, write, has_messages):
+  flags = ['--column=messages'] if has_messages else []
+  return lambda folder: [
+    f'--workdir={run}',
+    f'--input={write(folder)}',
+    *flags,
+  ]
 
 
-def _dialogue(shared, content):
-  def arguments(folder: pathlib.Path) -> list[str]:
-    path = folder / 'x.jsonl'
-    path.write_bytes(content)
-    flags = _train(shared, folder, path, 'jsonl')
-    flags.remove('--config.task.name=classification')
-    return [*flags, '--config.task.name=dialogue']
-
-  return arguments
+def _trained(shared, write):
+  return lambda folder: shared.train(
+    folder / 'run',
+    data__path=write(folder),
+    data__split_by='position',
+    train__steps=1,
+  )

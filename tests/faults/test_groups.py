@@ -32,7 +32,7 @@ def test_attempts_end_well(name, server, shared, monkeypatch):
     dataclasses.replace(attempt, timeout=PATIENCE * attempt.timeout)
     for attempt in commands.chosen(group, shared, EACH)
   ]
-  values = commands.run_all(attempts, [server], shared)
+  values = commands.run_attempts(attempts, [server], shared)
   assert values['tried'] == EACH
   assert not values['defects']
 

@@ -97,36 +97,28 @@ def _finetuning(shared):
       (run, '--init_model', '--config.adapters.targets=("no.*",)'),
       'adapters.targets',
     ),
+    (
+      'an unknown form',
+      ('--config=finetune:pairs', '--print_config'),
+      "choose one of .*'texts'",
+    ),
+    (
+      'into the same folder',
+      (run, '--init_model', f'--workdir={shared.run}'),
+      'this is --workdir: give a new one',
+    ),
   ):
-
-    def arguments(folder, flags=flags):
-      return [
-        '--config=finetune:texts',
-        *flags,
-        f'--workdir={folder / "run"}',
-        '--config.train.steps=1',
-      ]
-
     yield commands.Attempt(
-      f'fine-tuning: {name}', 'train', arguments, says=says
+      f'fine-tuning{"" if name.startswith("into") else ":"} {name}',
+      'train',
+      _with_run(flags, '--config=finetune:texts', '--config.train.steps=1'),
+      says=says,
     )
-  yield commands.Attempt(
-    'fine-tuning: an unknown form',
-    'train',
-    ['--config=finetune:pairs', '--print_config'],
-    says="choose one of .*'texts'",
-  )
-  yield commands.Attempt(
-    'fine-tuning into the same folder',
-    'train',
-    [
-      '--config=finetune:texts',
-      run,
-      '--init_model',
-      f'--workdir={shared.run}',
-    ],
-    says='this is --workdir: give a new one',
-  )
+
+
+def _with_run(flags, *before):
+  """Returns what makes the arguments: a new folder, unless flags name one."""
+  return lambda folder: [*before, f'--workdir={folder / "run"}', *flags]
 
 
 def _grids(shared):
@@ -134,58 +126,48 @@ def _grids(shared):
   good = 'a.b', '1.5', 'lr-3e-4', 'v1.5_b', 'x.', '-'
   bad = '.hidden', '..', '.', 'a/b', '', 'a b', 'é', '../up', 'a\n'
   for name in (*good, *bad):
-
-    def arguments(folder, name=name):
-      path = folder / 'grid.py'
-      text = GRID.format(config=str(shared.config), name=name)
-      path.write_text(text, encoding='utf-8')
-      return [f'--grid={path}', f'--workdir={folder / "runs"}', '--list']
-
+    text = GRID.format(config=str(shared.config), name=name)
     yield commands.Attempt(
       f'a variant {name!r}',
       'experiments',
-      arguments,
+      _listed(base.file('grid.py', text.encode())),
       'success' if name in good else 'refusal',
       says='variants=.*it names a folder',
     )
 
 
+def _listed(write):
+  return lambda folder: [
+    f'--grid={write(folder)}',
+    f'--workdir={folder / "runs"}',
+    '--list',
+  ]
+
+
 def _modules(shared):
   """A cell of the user's."""
-
-  def arguments(folder, *flags):
-    return [
-      f'--config={shared.config}',
-      f'--vary=model.cell=gru,{CELL}',
-      '--config.train.steps=1',
-      '--config.evaluate.every=1',
-      f'--workdir={folder / "runs"}',
-      *flags,
-    ]
-
+  varied = (
+    f'--config={shared.config}',
+    f'--vary=model.cell=gru,{CELL}',
+    '--config.train.steps=1',
+    '--config.evaluate.every=1',
+  )
   yield commands.Attempt(
     "a grid with the user's cell",
     'experiments',
-    lambda folder: arguments(folder, '--list'),
+    _with_run(('--list',), *varied),
     'success',
   )
-  for launcher, flags in (
-    ('experiments', ()),
-    ('train', (f'--config={shared.config}',)),
-    ('evaluate', (f'--workdir={shared.run}',)),
-    ('generate', (f'--workdir={shared.run}', '--prompt=the')),
+  for launcher, *flags in (
+    ('experiments', *varied),
+    ('train', f'--config={shared.config}'),
+    ('evaluate', f'--workdir={shared.run}'),
+    ('generate', f'--workdir={shared.run}', '--prompt=the'),
   ):
-
-    def missing(folder, launcher=launcher, flags=flags):
-      if launcher == 'experiments':
-        return arguments(folder, '--modules=nowhere.mine')
-      own = [f'--workdir={folder / "run"}'] if launcher == 'train' else []
-      return [*flags, *own, '--modules=nowhere.mine']
-
     yield commands.Attempt(
       f'{launcher} with a module that is missing',
       launcher,
-      missing,
+      _with_run((*flags, '--modules=nowhere.mine')),
       says='--modules=nowhere.mine: it cannot be imported',
     )
 
@@ -193,31 +175,31 @@ def _modules(shared):
 def _exports(shared):
   """A classifier for other programs."""
   run = given.classifier_of(shared)
-  for name, flags, expects, says in (
-    ('a classifier', (), 'success', ''),
-    ('no rows', ('--batch_size=0',), 'refusal', '--batch_size=0: give 1'),
-    ('no platform', ('--platforms=gpu',), 'refusal', '--platforms=gpu: choose'),
-    ('a format of tensors', ('--dtype=bfloat16',), 'refusal', 'dtype'),
-    ('a folder that exists', ('--output=/tmp',), 'refusal', '/tmp'),
-    ('an unknown format', ('--format=onyx',), 'refusal', 'onyx'),
+  for name, flags, says in (
+    ('a classifier', (), ''),
+    ('no rows', ('--batch_size=0',), '--batch_size=0: give 1'),
+    ('no platform', ('--platforms=gpu',), '--platforms=gpu: choose'),
+    ('a format of tensors', ('--dtype=bfloat16',), 'dtype'),
+    ('a folder that exists', ('--output=/tmp',), '/tmp'),
+    ('an unknown format', ('--format=onyx',), 'onyx'),
   ):
-
-    def arguments(folder, flags=flags):
-      return [
-        f'--workdir={run}',
-        '--format=stablehlo',
-        f'--output={folder / "out"}',
-        *flags,
-      ]
-
     yield commands.Attempt(
       f'export of {name}',
       'export',
-      arguments,
-      expects,
+      _exported(run, flags),
+      'refusal' if flags else 'success',
       says,
-      _has_vocabulary if expects == 'success' else None,
+      None if flags else _has_vocabulary,
     )
+
+
+def _exported(run, flags):
+  return lambda folder: [
+    f'--workdir={run}',
+    '--format=stablehlo',
+    f'--output={folder / "out"}',
+    *flags,
+  ]
 
 
 def _has_vocabulary(folder, ended):

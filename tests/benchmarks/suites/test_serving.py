@@ -22,6 +22,21 @@ SIZE = {'weights': 12_345, 'state_bytes': 678}
 PROCESS = {'resident_bytes': 100 * 2**20, 'threads': 9, 'descriptors': 14}
 
 
+@pytest.fixture(scope='module', autouse=True)
+def _one_model():
+  """All tests serve one tiny model, and share its programs."""
+  bundle, make = model.make(TINY), model.make
+  source = generate.Generator.from_bundle(bundle)
+
+  def make_once(overrides=None):
+    return bundle if overrides == TINY else make(overrides)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(model, 'make', make_once)
+    patch.setattr(model, 'generator', lambda overrides: source)
+    yield
+
+
 @pytest.fixture(scope='module', name='looped')
 def _looped():
   return throughput.against_loop(1, 5, (16, 20), (3, 6), 2, TINY)
