@@ -11,7 +11,6 @@ from benchmarks.harness import tables
 TICKS = 12  # sizes that are each named on an axis
 FAR = 30  # times the shortest bar: longer ones need a logarithmic axis
 COLORS = 10  # of lines, before the next ones are dashed
-MARKS = 'os^DvP'  # of points, each with all colors
 
 Series = Mapping[str, Sequence[tuple[float, float]]]  # points by label
 
@@ -73,47 +72,6 @@ class Plots:
     axes.tick_params(axis='y', labelsize=8)
     return self._save(axes, name, label)
 
-  def points(
-    self,
-    name: str,
-    panels: Mapping[str, Sequence[tuple[str, float, float]]],
-    labels: tuple[str, str],
-  ) -> str:
-    """Draws (label, x, y) points, a panel for each group; x is logarithmic.
-
-    A label has the same color and mark in all panels.
-    """
-    shown = {title: points for title, points in panels.items() if points}
-    known = dict.fromkeys(
-      label for points in shown.values() for label, *_ in points
-    )
-    marks = {
-      label: {'color': f'C{n % COLORS}', 'marker': MARKS[n // COLORS]}
-      for n, label in enumerate(known)
-    }
-    columns = min(2, len(shown))
-    lines = -(-len(shown) // columns)
-    figure = _figure(2.2 + 3.2 * columns, 2.6 * lines)
-    grid = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes, (title, points) in zip(grid, shown.items(), strict=False):
-      for label, x, y in points:
-        axes.plot(x, y, linestyle='', ms=5, label=label, **marks[label])
-      axes.set_xscale('log', base=2)
-      axes.set(title=title, ylim=(0, 1.05))
-      axes.set(xlabel=labels[0], ylabel=labels[1])
-      axes.grid(alpha=0.3)
-    for axes in grid[len(shown) :]:
-      axes.remove()
-    drawn = {
-      line.get_label(): line for axes in grid for line in axes.get_lines()
-    }
-    figure.legend(
-      handles=[drawn[label] for label in known],
-      loc='outside right upper',
-      fontsize=7,
-    )
-    return self._save(grid[0], name, ' against '.join(reversed(labels)))
-
   def _save(self, axes, name, title):
     file = f'{self._prefix}_{name}.png'
     if self._saves:
@@ -125,13 +83,9 @@ class Plots:
 
 def _axes(width, height):
   """The axes of a new figure, whose sizes are in inches."""
-  return _figure(width, height).subplots()
+  from rnn_jax import plots  # slow to load, and suites import this module
 
-
-def _figure(width, height):
-  from matplotlib import figure  # slow to load, and suites import this module
-
-  return figure.Figure((width, height), layout='constrained')
+  return plots.panel((width, height))[1]
 
 
 def _draw(series, labels, marker):

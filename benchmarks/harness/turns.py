@@ -76,14 +76,14 @@ def _turn(run):
 def _turns(pipe, seconds) -> Iterator[None]:
   """Waits for each turn; says before how long the last one took."""
   while True:
-    _settle()
+    _wait_until_idle()
     pipe.send(seconds[-1] if seconds else None)
     if not pipe.recv():
       return
     yield
 
 
-def _settle():
+def _wait_until_idle():
   """Waits until no thread of this process runs."""
   end = time.perf_counter() + PATIENCE
   while time.perf_counter() < end:
