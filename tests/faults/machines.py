@@ -279,7 +279,7 @@ def _nothing_made(current):
 
 def _names(shared):
   for title, name in NAMES.items():
-    refused = title.endswith('pattern')
+    refused = title.endswith(('pattern', 'backslash'))
     yield commands.Attempt(
       f'train: a folder named {title}',
       'train',
