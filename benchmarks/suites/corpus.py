@@ -1,17 +1,25 @@
-"""Corpora larger than memory: two starts of a run, its memory, its waiting.
+"""Corpora larger than memory: starts, memory, waiting; batches by themselves.
 
-A corpus is made of the source files of Python's standard library: shuffled, one
-after the other, and repeated until there are as many bytes as the case says,
-either as files of text or as rows of JSON Lines. Then the main job is started
-on it, stopped, and started again. The first start reads the corpus and writes
-token files, the second finds them. BPE is trained first, on all training text
-or on a sample of it. Memory is that of all processes of the command, from
-/proc.
+A corpus of a start is made of the source files of Python's standard library:
+shuffled, one after the other, and repeated until there are as many bytes as the
+case says, either as files of text or as rows of JSON Lines. Then the main job
+is started on it, stopped, and started again. The first start reads the corpus
+and writes token files, the second finds them. BPE is trained first, on all
+training text or on a sample of it. Memory is that of all processes of the
+command, from /proc.
+
+'pipeline' reads batches while nothing computes on them. 'resume' is at a step
+of a run: a process writes token files of texts that repeat
+(benchmarks/workloads/repeated_text.py), by the store's own writer, and another
+opens them and makes the batch of that step. Files that were just written are
+read from memory; the pages aren't part of the process's.
 
   python -m benchmarks.run --suite=corpus      20 GB of disk
 """
 
+import concurrent.futures
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -42,6 +50,19 @@ JOBS = {
   'rows, BPE of 16 MiB': ('jsonl', BPE | {SAMPLE: 2**24}, (0.1, 1.0)),
 }
 QUICK = {SAMPLE: 2**20}  # of 10 MB
+ROWS = 'benchmarks.workloads.repeated_text'
+READ = {  # name: what section `data` has that is not the default
+  'buckets': {},
+  'sorted': {'layout': 'sorted'},
+  'packed': {'layout': 'packed'},
+  'stream': {'layout': 'stream'},
+  'buckets, BPE': {'tokenizer': 'bpe', 'vocabulary': 4096},
+  'buckets, 1 worker': {'workers': 1},
+  'buckets, 2 workers': {'workers': 2},
+}
+BATCHES = 500  # that are read at once
+STEP = 10**6
+DOCUMENTS = {'1 MB': 10**6, '1,500 bytes': 1500}
 TINY = {
   'model.layers': 1,
   'model.width': 16,
@@ -52,23 +73,47 @@ TINY = {
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """A case for each kind of corpus and size."""
-  return [
+  """A case for each kind of corpus and size, and of batches by themselves."""
+  read = [
     case.Case(
-      f'{job}: {size:g} GB',
-      'suites.corpus.starts',
-      {
-        'source': source,
-        'size': size,
-        'steps': 100 if quick else 200,
-        'overrides': {**overrides, **(_tiny(overrides) if quick else {})},
-      },
+      f'pipeline: {name}',
+      'suites.corpus.read',
+      {'count': 20 if quick else BATCHES, 'data': data},
+      repeats=2 if quick else 10,
+    )
+    for name, data in READ.items()
+  ]
+  resumed = [
+    case.Case(
+      f'resume: {size:g} GB, documents of {name}',
+      'suites.corpus.resume',
+      {'size': size, 'row': row, 'step': 1000 if quick else STEP},
       repeats=0,
       timeout=3600,
     )
-    for job, (source, overrides, sizes) in JOBS.items()
-    for size in ((0.01,) if quick else sizes)
+    for size in ((0.01,) if quick else (10.0,))
+    for name, row in DOCUMENTS.items()
   ]
+  return (
+    read
+    + resumed
+    + [
+      case.Case(
+        f'{job}: {size:g} GB',
+        'suites.corpus.starts',
+        {
+          'source': source,
+          'size': size,
+          'steps': 100 if quick else 200,
+          'overrides': {**overrides, **(_tiny(overrides) if quick else {})},
+        },
+        repeats=0,
+        timeout=3600,
+      )
+      for job, (source, overrides, sizes) in JOBS.items()
+      for size in ((0.01,) if quick else sizes)
+    ]
+  )
 
 
 def _tiny(overrides):
@@ -112,6 +157,87 @@ def starts(
       }
     kept = [p.stat().st_size for p in (root / 'cache').rglob('*')]
     return values | {'cache_bytes': sum(kept)}
+
+
+def read(repeats: int, count: int, data: tables.Row) -> measure.Values:
+  """Seconds to read batches of the default job, and their tokens.
+
+  Args:
+    repeats: how often.
+    count: batches that are read at once.
+    data: changes of section `data`.
+  """
+  from rnn_jax.data import pipeline
+
+  config, corpus = _open(data)
+  batches = pipeline.training_batches(corpus, config)
+  tokens = []
+
+  def run():
+    weights = (next(batches).weights_BxL for _ in range(count))
+    tokens.append(sum(int(each.sum()) for each in weights))
+
+  try:
+    values = measure.repeat(run, repeats)
+  finally:
+    batches.close()
+  mean = sum(tokens[-repeats:]) / repeats
+  return values | {'tokens_per_second': mean / values['mean']}
+
+
+def resume(size: float, row: int, step: int) -> measure.Values:
+  """Seconds and memory to the batch of a step of a run on a large corpus.
+
+  Args:
+    size: GB of text.
+    row: bytes of a document.
+    step: of the run.
+  """
+  from rnn_jax.data import pipeline
+  from rnn_jax.system import host
+
+  with tempfile.TemporaryDirectory() as folder:
+    data = {'source': ROWS, 'total_bytes': int(size * GB), 'row_bytes': row}
+    data['cache'] = folder
+    begin = time.monotonic()
+    with concurrent.futures.ProcessPoolExecutor(
+      1, multiprocessing.get_context('spawn')
+    ) as pool:
+      written = pool.submit(_written, data, step).result()
+    seconds = {'written_seconds': time.monotonic() - begin}
+    memory = host.Memory()
+    begin = time.monotonic()
+    config, corpus = _open(data)
+    seconds['opened_seconds'] = time.monotonic() - begin
+    batches = pipeline.training_batches(corpus, config)
+    batches.set_state({'batch': written.pop('number')})
+    next(batches)
+    seconds['first_batch_seconds'] = time.monotonic() - begin
+    batches.close()
+    return written | seconds | memory.values()
+
+
+def _open(data):
+  from rnn_jax import config as config_lib
+  from rnn_jax.data import corpus as corpus_lib
+
+  config = config_lib.parse({'data': data})
+  return config, corpus_lib.Corpus.open(config, None)
+
+
+def _written(data, step):
+  """Writes token files; returns the number of the batch of a step, and more."""
+  from rnn_jax.data import pipeline
+  from rnn_jax.data.batching import plan
+
+  config, corpus = _open(data)
+  (stage,) = pipeline.training_stages(corpus, config)
+  block, place = divmod(step, len(stage.plan(0).shapes))
+  return {
+    'number': block * plan.EACH + place,
+    'documents': len(corpus.documents['train']),
+    'windows': len(stage.windows),
+  }
 
 
 def make(
@@ -289,10 +415,32 @@ COLUMNS = {
 }
 
 
+READ_COLUMNS = {
+  'tokens/s': lambda row: tables.rate(row['tokens_per_second']),
+  'batches': tables.timed,
+}
+RESUMED_COLUMNS = {
+  'documents': lambda row: f'{row["documents"]:,}',
+  'windows': lambda row: f'{row["windows"]:,}',
+  'to open': _seconds('opened_seconds'),
+  'to the first batch': _seconds('first_batch_seconds'),
+  'memory': _mebibytes('resident_delta_bytes'),
+}
+
+
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """A line for each corpus, and memory over time."""
+  """A line for each corpus, memory over time; batches by themselves."""
   yield tables.provenance(rows)
+  alone = {
+    prefix: tables.with_prefix(rows, prefix)
+    for prefix in ('pipeline: ', 'resume: ')
+  }
+  rows = {n: x for n, x in rows.items() if not n.startswith((*alone,))}
   yield tables.by_row('corpus', rows, COLUMNS)
+  if read := alone['pipeline: ']:
+    yield tables.by_row('batches by themselves', read, READ_COLUMNS)
+  if resumed := alone['resume: ']:
+    yield tables.by_row('resume at step 10^6', resumed, RESUMED_COLUMNS)
   good = {name: row for name, row in rows.items() if 'error' not in row}
   for start in ('first', 'second'):
     series = {

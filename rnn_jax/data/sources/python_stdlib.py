@@ -28,6 +28,12 @@ class Config(config_lib.Data):
   """Options of the source, of section `data` of the config."""
 
 
+def raw_files(data: config_lib.Data) -> dict[str, list[str]]:
+  """Returns the files that may be documents."""
+  del data
+  return {'stdlib': sorted(_python_files(sysconfig.get_path('stdlib')))}
+
+
 def load(data: config_lib.Data) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
@@ -35,7 +41,7 @@ def load(data: config_lib.Data) -> dict[str, documents.Documents]:
     InputError: this Python is installed without its source files.
   """
   root = sysconfig.get_path('stdlib')
-  files = sorted(filter(_is_text, _python_files(root)))
+  files = [*filter(_is_text, raw_files(data)['stdlib'])]
   if not files:
     raise errors.InputError(
       f"data.source='python_stdlib': no .py files in {root}: use another "

@@ -1,8 +1,9 @@
 """Where token files are, and by what name.
 
 `data.cache` names the folder; 'auto' is `tokens` in the user's cache, for data
-of MIN_BYTES or more, and '' is none. A folder in it is a sealed one: damaged,
-it is built again. A lock keeps other processes from building the same.
+of MIN_BYTES or more, or MIN_ENCODED_BYTES if ids aren't bytes, and '' is none.
+A folder in it is a sealed one: damaged, it is built again. A lock keeps other
+processes from building the same.
 """
 
 import contextlib
@@ -24,7 +25,8 @@ from rnn_jax.native import cache
 from rnn_jax.system import activity
 from rnn_jax.system import files
 
-MIN_BYTES = 64 * 2**20  # bytes of raw files; fewer are read fast enough
+# Bytes of raw files that are kept: fewer are read, or encoded, fast enough.
+MIN_BYTES, MIN_ENCODED_BYTES = 64 * 2**20, 2**20
 AUTO = 'auto'
 SAMPLES = 256  # blocks of the raw files that are part of their digest
 BLOCK = 8192  # bytes
@@ -41,7 +43,8 @@ def root(data: config_lib.Data, raw_bytes: int) -> pathlib.Path | None:
   Raises:
     InputError: the folder that the config names can't be made.
   """
-  if not data.cache or (data.cache == AUTO and raw_bytes < MIN_BYTES):
+  least = MIN_BYTES if data.tokenizer == 'bytes' else MIN_ENCODED_BYTES
+  if not data.cache or (data.cache == AUTO and raw_bytes < least):
     return None
   if data.cache != AUTO:
     path = pathlib.Path(data.cache).absolute()

@@ -34,8 +34,7 @@ from rnn_jax.system import activity
 FORMAT = 3  # of the files
 PART = 4 * 2**20  # bytes of text that a worker encodes at once
 WORTH_IT = 4 * PART  # bytes that are faster encoded by several processes
-PIECE = 2**14  # bytes that are encoded at once, where a cut changes nothing
-NEAR = 4096  # bytes that are read to find such a cut
+NEAR = 4096  # bytes that are read to find where a cut changes no token
 SPEC = 'tokenizer.json'
 NOTHING = np.zeros(0, np.int64)
 
@@ -341,25 +340,10 @@ def _encode(part, tokenizer):
     ends = np.cumsum(np.array([*map(len, ids)], np.int64))
     counts = np.array([*map(len, parts)], np.int64)
     return _Encoded(size, _joined(ids), ends, np.cumsum(counts))
-  pieces = [[*_pieces(text, tokenizer)] for text in listed]
-  ids = tokenizer.encode_documents([x for each in pieces for x in each])
-  of_document = np.repeat(np.arange(len(pieces)), [*map(len, pieces)])
-  sizes = np.array([*map(len, ids)], np.int64)
-  counts = np.bincount(of_document, sizes, len(pieces)).astype(np.int64)
-  ends = np.cumsum(counts) if part.ends() else NOTHING
+  ids = tokenizer.encode_documents(listed)
+  ends = np.cumsum([*map(len, ids)], dtype=np.int64) if part.ends() else NOTHING
   return _Encoded(size, _joined(ids), ends, np.arange(1, len(ends) + 1))
 
 
 def _joined(ids):
   return np.concatenate([np.zeros(0, np.int32), *ids])
-
-
-def _pieces(text, tokenizer):
-  """Cuts a text where it changes no token, about every PIECE bytes."""
-  begin = 0
-  while begin < len(text):
-    end = begin + PIECE
-    while end < len(text) and not tokenizer.is_cut(text, end):
-      end += 1
-    yield text[begin:end].decode()
-    begin = end

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from rnn_jax.data.text import tokenizer_library
 from rnn_jax.system import files
 
 SPACES = b' \n\t\r'
+WORDS = re.compile(rb'(?<=[!-~])(?=[ \n\t\r])')  # where a text may be cut
 
 T = TypeVar('T')
 
@@ -191,7 +193,16 @@ class BytePairs(Tokenizer):
     return self._library.encode([string])[0]
 
   def encode_documents(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
-    return self._library.encode([*map(_string, texts)])
+    if not self._splits_at_spaces:
+      return self._library.encode([*map(_string, texts)])
+    # The package is slow, and most words occur often.
+    numbers: dict[bytes, int] = {}
+    chosen = [
+      [numbers.setdefault(x, len(numbers)) for x in WORDS.split(_bytes(text))]
+      for text in texts
+    ]
+    ids = self._library.encode([word.decode() for word in numbers])
+    return [np.concatenate([ids[n] for n in each]) for each in chosen]
 
   def is_cut(self, text: bytes, at: int) -> bool:
     return self._splits_at_spaces and _begins_space(text, at)

@@ -48,7 +48,6 @@ def small(monkeypatch):
   monkeypatch.setattr(texts, 'PART', 300)
   monkeypatch.setattr(texts, 'MAX_DOCUMENTS', 7)
   monkeypatch.setattr(tokens, 'PART', 200)
-  monkeypatch.setattr(tokens, 'PIECE', 30)
   monkeypatch.setattr(tokens, 'NEAR', 40)
 
 
