@@ -9,7 +9,6 @@ import jax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.config import adapters as config_adapters
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
 from rnn_jax.runs import base_model
@@ -70,10 +69,9 @@ def read(
   changes = base_model.changes_like(
     bundle.like(config, tokenizer), config.adapters
   )
-  plain = dataclasses.replace(config, adapters=config_adapters.Adapters())
-  saved = {'params': {adapters.KEY: changes}}
-  step, state = bundle.restore(workdir, plain, saved, which)
-  changes = jax.device_get(state['params'][adapters.KEY])
+  saved = {'adapters': {adapters.KEY: changes}}
+  step, state = bundle.restore(workdir, config, saved, which)
+  changes = jax.device_get(state['adapters'][adapters.KEY])
   return Adapter(config, tokenizer, changes, step)
 
 

@@ -263,7 +263,7 @@ def table(
     return base_model.read(workdir, config.adapters, shapes, read_run, seen)
 
   return tuple(
-    sections.Adapted(x.name, x.like, config.adapters, read_model)
+    sections.Adapters(x.like, config.adapters, read_model)
     if x.name == 'params'
     else x
     for x in plain

@@ -65,7 +65,7 @@ def _whole(texts, base, tmp_path_factory):
   return folder, runs.train(runs.language(texts, **CHANGES), folder, init)
 
 
-def stored(folder, name='params'):
+def stored(folder, name='adapters'):
   """The names of a part of the newest checkpoint."""
   checkpoints = checkpoint.Checkpoints(folder / workdir_lib.CHECKPOINTS)
   tree = checkpoints.stored(checkpoints.steps()[-1])[name]

@@ -138,7 +138,7 @@ class Checkpoints:
           f'not {loss}: evaluate before saving'
         )
       return False
-    written = {x.name: x.to_disk(values[x.name]) for x in table}
+    written = {x.on_disk: x.to_disk(values[x.name]) for x in table}
     records = [x.name for x in table if isinstance(x, sections.Record)]
     items = {name: ocp.args.JsonSave(written.pop(name)) for name in records}
     state = _present(written)
@@ -330,19 +330,20 @@ class Checkpoints:
     """Returns the values of the sections of an intact checkpoint."""
     folder, stored = self.folder / str(step), self.stored(step)
     arrays = [x for x in table if not isinstance(x, sections.Record)]
-    if lines := [line for x in arrays for line in x.fits(stored.get(x.name))]:
+    lines = [line for x in arrays for line in x.fits(stored.get(x.on_disk))]
+    if lines:
       listed = '\n  '.join(lines[:10] + ['...'] * (len(lines) > 10))
       raise errors.InputError(
         f'checkpoint {folder} does not fit this run '
         f'(saved -> requested):\n  {listed}\n'
         f'give the config that it was saved with'
       )
-    read = {x.name: x.shapes(stored.get(x.name)) for x in arrays}
+    read = {x.on_disk: x.shapes(stored.get(x.on_disk)) for x in arrays}
     read |= _read_arrays(folder / 'state', _present(read))
     for x in table:
       if isinstance(x, sections.Record):
         read[x.name] = _read_json(folder / x.name)
-    return {x.name: x.from_disk(read[x.name]) for x in table}
+    return {x.name: x.from_disk(read[x.on_disk]) for x in table}
 
   def stored(self, step: int) -> dict[str, PyTree]:
     """Returns the saved sections with the metadata of arrays as leaves."""

@@ -1,7 +1,8 @@
 """The sections of a checkpoint: what is written of each, and read again.
 
-    params          float32; read from 8 bits as well. Of a run with adapters
-                    only what it trains: the rest is its model's (Adapted)
+    params          float32; read from 8 bits as well
+    adapters        in their place, what a run with adapters trains: the rest
+                    is its model's
     error_feedback  a row for each device along `data`, read by any number
     data, progress  JSON: the position in the data, training's Progress
     the others      the fields of a train state as they are: opt_state (an
@@ -33,12 +34,13 @@ class Section:
   """A part of a train state: on disk as in memory.
 
   Attributes:
-    name: of it, in a checkpoint and in a table of values.
+    name: of it, in a table of values.
     like: arrays, or jax.ShapeDtypeStructs with shardings, of what is read.
+    on_disk: its name in a checkpoint.
   """
 
-  def __init__(self, name: str, like: PyTree) -> None:
-    self.name, self.like = name, like
+  def __init__(self, name: str, like: PyTree, on_disk: str = '') -> None:
+    self.name, self.like, self.on_disk = name, like, on_disk or name
 
   def to_disk(self, value: PyTree) -> PyTree:
     """Returns the arrays that are written."""
@@ -58,9 +60,9 @@ class Section:
 
     Orbax silently casts another dtype and fills in what is missing.
     """
-    wanted = {self.name: self.shapes(stored)}
+    wanted = {self.on_disk: self.shapes(stored)}
     return values.differences(
-      _described({self.name: stored}), _described(wanted)
+      _described({self.on_disk: stored}), _described(wanted)
     )
 
   def from_disk(self, arrays: PyTree) -> PyTree:
@@ -81,7 +83,7 @@ class Parameters(Section):
     return jax.jit(int8_weights.unpack, out_shardings=where)(arrays)
 
 
-class Adapted(Section):
+class Adapters(Section):
   """Parameters of a run with adapters: it saves only those that it trains.
 
   The others are those of the model that the adapters change.
@@ -89,13 +91,12 @@ class Adapted(Section):
 
   def __init__(
     self,
-    name: str,
     like: PyTree,
     options: adapters.Options,
     read_model: Callable[[Mapping[str, Any]], dict[str, Any]],
   ) -> None:
     """Args: `read_model` returns the frozen arrays for shapes, all by name."""
-    super().__init__(name, like)
+    super().__init__('params', like, on_disk='adapters')
     self._options, self._read_model = options, read_model
 
   def to_disk(self, value: PyTree) -> PyTree:
