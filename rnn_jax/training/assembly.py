@@ -12,6 +12,7 @@ import pathlib
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.config import values
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import identity
 from rnn_jax.data import pipeline
 from rnn_jax.ops import precision
@@ -57,9 +58,12 @@ def resolve(
   if source:
     tokenizer, taken = initialize.tokenizer_of(source, config)
     progress.say(taken)
-  folder = None if before is None else workdir
-  data = resolve_lib.Data(folder, tokenizer, accept_new, verify)
-  resolved = resolve_lib.resolve(config, data, before)
+
+  def open_corpus(config):
+    folder = None if before is None else workdir
+    return corpus_lib.Corpus.open(config, folder, accept_new, verify, tokenizer)
+
+  resolved = resolve_lib.resolve(config, open_corpus, before)
   if filled := resolve_lib.describe(resolved.config):
     progress.say(filled)
   return resolved

@@ -8,7 +8,7 @@ no folder, and config.json has what was filled in. See config/resolve.py.
 """
 
 import dataclasses
-import os
+from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +18,6 @@ from rnn_jax.config import resolve as resolve_lib
 from rnn_jax.data import columns
 from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data import pipeline
-from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.parallel import hosts
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.training import epochs
@@ -27,43 +26,7 @@ from rnn_jax.training.memory import lower_bound
 from rnn_jax.training.memory import remat
 
 Resolver = resolve_lib.Resolver
-
-
-@dataclasses.dataclass(frozen=True)
-class Data:
-  """Which data a run reads, which isn't part of its config.
-
-  Attributes:
-    workdir: the folder of the run that resumes; None: a new run.
-    tokenizer: what a new run takes from another one, or None.
-    accept_new: the documents may be others than the run began with.
-    verify: checks all token files now, not as they are read.
-  """
-
-  workdir: str | os.PathLike | None = None
-  tokenizer: tokenizer_lib.Tokenizer | None = None
-  accept_new: bool = False
-  verify: bool = False
-
-
-class Known:
-  """What resolvers read besides the config."""
-
-  def __init__(self, data: Data) -> None:
-    self._data = data
-    self._corpus: corpus_lib.Corpus | None = None
-
-  def corpus(self, config: config_lib.Config) -> corpus_lib.Corpus:
-    """Returns the corpus, which is opened once the columns are known."""
-    if self._corpus is None:
-      lower_bound.check(config)
-      data = self._data
-      self._corpus = hosts.run_on_first_then_others(
-        lambda: corpus_lib.Corpus.open(
-          config, data.workdir, data.accept_new, data.verify, data.tokenizer
-        )
-      )
-    return self._corpus
+OpenCorpus = Callable[[config_lib.Config], corpus_lib.Corpus]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,25 +39,32 @@ class Resolved:
 
 def resolve(
   config: config_lib.Config,
-  data: Data = Data(),
+  open_corpus: OpenCorpus = lambda config: corpus_lib.Corpus.open(config, None),
   before: Mapping[str, Any] | None = None,
 ) -> Resolved:
   """Fills in a config, and opens its corpus.
 
   Args:
     config: of `config.parse`.
-    data: which data to read.
+    open_corpus: opens it, once the columns are known; by default a new run's.
     before: config.json of the run that resumes.
 
   Raises:
     InputError: bad data, or values that what was filled in contradicts.
   """
-  known = Known(data)
+  opened: list[corpus_lib.Corpus] = []
+
+  def corpus(config):
+    if not opened:
+      lower_bound.check(config)
+      opened.append(hosts.run_on_first_then_others(lambda: open_corpus(config)))
+    return opened[0]
+
   began = None if before is None else config_lib.parse(before)
   for resolver in RESOLVERS:
-    config = resolve_lib.run(config, (resolver,), known, began)
+    config = resolve_lib.run(config, (resolver,), corpus, began)
     config_lib.check(config)
-  return Resolved(config, known.corpus(config))
+  return Resolved(config, corpus(config))
 
 
 def of_data(config: config_lib.Config) -> config_lib.Config:
@@ -119,37 +89,37 @@ def row_multiple(config: config_lib.Config) -> int:
   return mesh_lib.row_multiple(mesh, config.mesh) * config.train.accumulate
 
 
-def _columns(config, known):
-  del known
+def _columns(config, corpus):
+  del corpus
   return hosts.run_on_first_then_others(lambda: columns.resolve(config))
 
 
-def _rows(config, known):
+def _rows(config, corpus):
   if not config.data.memory_gib:
     return config
-  tokenizer = known.corpus(config).tokenizer
+  tokenizer = corpus(config).tokenizer
   return batch_size.resolve(config, tokenizer, row_multiple(config))
 
 
-def _steps(config, known):
+def _steps(config, corpus):
   if not config.train.epochs:
     return config
-  return epochs.resolve(config, known.corpus(config), row_multiple(config))
+  return epochs.resolve(config, corpus(config), row_multiple(config))
 
 
-def _weights(config, known):
+def _weights(config, corpus):
   if not class_weights.is_open(config):
     return config
-  labels_N = known.corpus(config).documents['train'].labels
+  labels_N = corpus(config).documents['train'].labels
   return class_weights.resolve(config, labels_N)
 
 
-def _remat(config, known):
+def _remat(config, corpus):
   if config.remat.every != 'auto':
     return config
-  corpus = known.corpus(config)
-  shapes = pipeline.batch_shapes(corpus, config, row_multiple(config))
-  return remat.resolve(config, corpus.tokenizer, shapes)
+  opened = corpus(config)
+  shapes = pipeline.batch_shapes(opened, config, row_multiple(config))
+  return remat.resolve(config, opened.tokenizer, shapes)
 
 
 COLUMNS = Resolver(
