@@ -254,7 +254,7 @@ def _section_class(named):
   if len(classes) == 1:
     return classes[0]
   common = {*_fields(classes[0])}.intersection(*map(_fields, classes[1:]))
-  shared = {field.name for cls in _common_base(classes) for field in _own(cls)}
+  shared = {name for cls in _common_base(classes) for name in _fields(cls)}
   if twice := sorted(common - shared):
     both = ' and '.join(f'{key}={name!r}' for key, name in named)
     raise errors.InputError(f'{both} both have the key {twice[0]!r}: rename it')
@@ -272,10 +272,6 @@ def _common_base(classes):
     if dataclasses.is_dataclass(cls)
     and all(issubclass(other, cls) for other in classes)
   ]
-
-
-def _own(cls):
-  return dataclasses.fields(cls)
 
 
 def _fields(cls):

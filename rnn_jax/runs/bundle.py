@@ -237,7 +237,8 @@ def restore(
   )
   try:
     return checkpoints.read(
-      table(workdir, config, like, seen), checkpoint.parse_which(which)
+      table(workdir, config.adapters, like, seen),
+      checkpoint.parse_which(which),
     )
   finally:
     checkpoints.close()
@@ -245,13 +246,20 @@ def restore(
 
 def table(
   workdir: str | os.PathLike,
-  config: config_lib.Config,
+  options: config_adapters.Adapters,
   like: Mapping[str, PyTree],
   seen: tuple[str, ...] = (),
 ) -> tuple[sections.Section, ...]:
-  """Returns the sections of a run's fields, the arguments as of `restore`."""
+  """Returns the sections of a run's fields.
+
+  Args:
+    workdir: the run's folder.
+    options: section `adapters` of its config.
+    like: as of `restore`.
+    seen: as of `restore`.
+  """
   plain = sections.of_state(like)
-  if not config.adapters.rank:
+  if not options.rank:
     return plain
 
   def read_run(run, step, seen):
@@ -260,12 +268,10 @@ def table(
     return leaves, digest(run, model.config, step)
 
   def read_model(shapes):
-    return base_model.read(workdir, config.adapters, shapes, read_run, seen)
+    return base_model.read(workdir, options, shapes, read_run, seen)
 
   return tuple(
-    sections.Adapters(x.like, config.adapters, read_model)
-    if x.name == 'params'
-    else x
+    sections.Adapters(x.like, options, read_model) if x.name == 'params' else x
     for x in plain
   )
 

@@ -44,7 +44,7 @@ def add_all(trainer: Trainer, stop: signals.StopRequest) -> None:
   trainer.add_hook(finish, every=0)
   trainer.add_hook(save.if_best)
   trainer.add_hook(save, every=config.train.checkpoint_every)
-  trainer.add_hook(Stop(stop))
+  trainer.add_hook(stop_after(stop))
   trainer.start_hooks += [evaluate.again, save.again]
   trainer.end_hooks += [log.write, save, save.wait, report_end, draw_loss]
 
@@ -161,15 +161,14 @@ def finish(trainer: Trainer) -> None:
   progress.finished = progress.finished or trainer_lib.ALL_STEPS
 
 
-class Stop:
-  """Stops a run between two steps after a signal asked for it."""
+def stop_after(request: signals.StopRequest) -> Callable[[Trainer], None]:
+  """Returns a hook that stops a run between two steps after a signal."""
 
-  def __init__(self, request: signals.StopRequest) -> None:
-    self._request = request
+  def stop(trainer):
+    if not trainer.is_done and request.wanted(trainer.step):
+      trainer.stopped_by = request.name or ''
 
-  def __call__(self, trainer: Trainer) -> None:
-    if not trainer.is_done and self._request.wanted(trainer.step):
-      trainer.stopped_by = self._request.name or ''
+  return stop
 
 
 def report_end(trainer: Trainer) -> None:

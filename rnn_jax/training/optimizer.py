@@ -41,8 +41,10 @@ import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.config import adapters as config_adapters
 from rnn_jax.config import name_patterns
 from rnn_jax.models import dense
+from rnn_jax.parallel import placement as placement_lib
 from rnn_jax.training import averaging
 from rnn_jax.training import frozen as frozen_lib
 
@@ -68,29 +70,29 @@ class Optimizer:
 
 
 def of_model(
-  config: config_lib.Config,
+  options: config_lib.Optimizer,
+  changes: config_adapters.Adapters,
   rate: optax.Schedule,
   init: Callable[[jax.Array], PyTree],
-  shapes: PyTree,
-  stacked: Collection[str],
+  placement: placement_lib.Placement,
 ) -> Optimizer:
-  """Returns the optimizer of a model with these parameters.
+  """Returns the optimizer of a model's parameters.
 
   Args:
-    config: of the run.
+    options: section `optimizer` of the config.
+    changes: its section `adapters`.
     rate: the learning rate by step.
     init: makes the model's parameters from a key.
-    shapes: of the run's parameters.
-    stacked: names of those whose first axis counts layers.
+    placement: of the run's parameters.
 
   Raises:
     InputError: a pattern names no parameter, or none is left to train.
   """
-  options = config.optimizer
+  shapes = placement.shapes
   check_names(options, shapes)
-  frozen = frozen_lib.mask(options.frozen, config.adapters, shapes)
+  frozen = frozen_lib.mask(options.frozen, changes, shapes)
   factors = factor_shapes(options, init, shapes)
-  tx = make(options, rate, stacked, factors, frozen)
+  tx = make(options, rate, placement.stacked, factors, frozen)
   return Optimizer(tx, gradient_point(options), frozen, factors)
 
 

@@ -47,7 +47,7 @@ def restore(
   with activity.doing('initializing the parameters'):
     state = programs.states.init(config.train.seed, rows)
     state = jax.block_until_ready(state)
-  fields = bundle.table(trainer.workdir, config, state.shapes())
+  fields = bundle.table(trainer.workdir, config.adapters, state.shapes())
   trainer.sections = (*fields, *sections.RECORDS)
   steps = trainer.checkpoints.steps()
   if not steps:

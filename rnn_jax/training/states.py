@@ -60,12 +60,12 @@ class States:
       )
     self.schedule = schedule_lib.make(config)
     self.optimizer = optimizer_lib.of_model(
-      config,
+      config.optimizer,
+      config.adapters,
       self.schedule.rate,
       # Not the jitted function: the calls of Dense layers must be traced.
       task.init_parameters,
-      shapes,
-      self.placement.stacked,
+      self.placement,
     )
     carries = config.data.carry_state
     self.carry_axes = task.state_axes() if carries else None

@@ -64,7 +64,7 @@ class Request:
 
 def test_a_signal_stops_between_two_steps():
   trainer = make(5)
-  trainer.add_hook(hooks.Stop(Request()))
+  trainer.add_hook(hooks.stop_after(Request()))
   run(trainer)
   assert (trainer.step, trainer.stopped_by) == (2, 'SIGTERM')
   assert trainer.is_done and not trainer.progress.finished
@@ -73,7 +73,7 @@ def test_a_signal_stops_between_two_steps():
 def test_a_finished_run_isnt_stopped():
   trainer = make(2)
   trainer.add_hook(hooks.finish, every=0)
-  trainer.add_hook(hooks.Stop(Request()))
+  trainer.add_hook(hooks.stop_after(Request()))
   run(trainer)
   assert trainer.progress.finished == 'all steps' and not trainer.stopped_by
 
