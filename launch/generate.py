@@ -11,7 +11,6 @@ keys prompt, text, tokens, reason and logprob.
 
 import contextlib
 import dataclasses
-import pathlib
 import sys
 
 from absl import flags
@@ -20,7 +19,6 @@ from launch import command
 from rnn_jax import errors
 from rnn_jax.system import activity
 from rnn_jax.system import files
-from rnn_jax.system import standard_input
 from rnn_jax.system import streams
 
 PURPOSE = 'Use'
@@ -152,7 +150,9 @@ def _prompts():
     raise errors.InputError('give either --prompt or --prompts_file')
   prompts = [PROMPT.value]
   if PROMPTS_FILE.value is not None:
-    prompts = _lines(PROMPTS_FILE.value)
+    from rnn_jax.inference import prompts as prompts_lib
+
+    prompts = prompts_lib.read(PROMPTS_FILE.value)
   elif not PROMPT.value:
     raise errors.InputError("prompt='' is empty: give some text to continue")
   if STREAM.value and (len(prompts) * SAMPLES.value > 1 or JSON.value):
@@ -160,32 +160,6 @@ def _prompts():
       'stream=True: it prints one text, not several and not JSON: leave it out'
     )
   return [prompt for prompt in prompts for _ in range(SAMPLES.value)]
-
-
-def _lines(path):
-  from rnn_jax.data.tables import lines as lines_lib
-
-  try:
-    with standard_input.as_file(path) as name:
-      content = pathlib.Path(name).read_bytes()
-  except OSError as error:
-    raise errors.InputError(
-      f'prompts_file={path!r}: {error.strerror}'
-    ) from error
-  where = f'prompts_file={path!r}'
-  lines_lib.check_kind(content, where)
-  text = lines_lib.decode(content, 'utf-8', where)
-  text = text.removeprefix(lines_lib.MARK)
-  lines = text.removesuffix('\n').split('\n')
-  lines = [line.removesuffix('\r') for line in lines]
-  if lines == ['']:
-    raise errors.InputError(f'prompts_file={path!r} is empty: give a prompt')
-  for number, line in enumerate(lines, 1):
-    if not line:
-      raise errors.InputError(
-        f'prompts_file={path!r}, line {number} is empty: remove it'
-      )
-  return lines
 
 
 if __name__ == '__main__':

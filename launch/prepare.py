@@ -92,10 +92,14 @@ def main(argv):
   from rnn_jax.data.preparation import prepare
   from rnn_jax.data.preparation import requests
   from rnn_jax.data.preparation import training
+  from rnn_jax.system import standard_input
 
   del argv
-  with contextlib.ExitStack() as stack:
-    request = _request(tuple(_input(text, stack) for text in INPUT.value))
+  with (
+    contextlib.ExitStack() as stack,
+    standard_input.as_files(INPUT.value) as inputs,
+  ):
+    request = _request(inputs)
     progress = functools.partial(_progress, stack)
     record, written = prepare.prepare(
       request, progress, RUNNER.value, RUNNER_OPTIONS.value
@@ -125,16 +129,6 @@ def _request(inputs):
     text=TEXT.value,
     missing_labels=MISSING_LABELS.value,
   )
-
-
-def _input(text, stack):
-  """An --input, with a file in place of standard input until the end."""
-  from rnn_jax.system import standard_input
-
-  split, equals, path = text.rpartition('=')
-  if path != standard_input.DASH:
-    return text
-  return split + equals + stack.enter_context(standard_input.as_file(path))
 
 
 def _progress(stack, iterable, label):

@@ -9,14 +9,17 @@ ids here, once; afterwards a prompt is ids.
 """
 
 import dataclasses
+import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.data.tables import lines as lines_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
 from rnn_jax.inference import text as text_lib
+from rnn_jax.system import standard_input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,3 +149,28 @@ class Prompts:
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
       wrong = ids.min() if ids.min() < 0 else ids.max()
       errors.refuse('prompt', int(wrong), f'give ids from 0 to {size - 1}')
+
+
+def read(path: str) -> list[str]:
+  """Returns the prompts of a file, one a line; of '-', of standard input.
+
+  Raises:
+    InputError: it can't be read, isn't text, or a line is empty.
+  """
+  where = f'prompts_file={path!r}'
+  try:
+    with standard_input.as_file(path) as name:
+      content = pathlib.Path(name).read_bytes()
+  except OSError as error:
+    raise errors.InputError(f'{where}: {error.strerror}') from error
+  lines_lib.check_kind(content, where)
+  text = lines_lib.decode(content, 'utf-8', where)
+  text = text.removeprefix(lines_lib.MARK)
+  lines = text.removesuffix('\n').split('\n')
+  lines = [line.removesuffix('\r') for line in lines]
+  if lines == ['']:
+    raise errors.InputError(f'{where} is empty: give a prompt')
+  for number, line in enumerate(lines, 1):
+    if not line:
+      raise errors.InputError(f'{where}, line {number} is empty: remove it')
+  return lines

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from collections.abc import Iterator
 
 from rnn_jax.system import activity
@@ -29,3 +30,14 @@ def as_file(path: str, suffix: str = '') -> Iterator[str]:
     with open(name, 'wb') as file, activity.waiting():
       shutil.copyfileobj(sys.stdin.buffer, file)
     yield name
+
+
+@contextlib.contextmanager
+def as_files(inputs: Iterable[str]) -> Iterator[tuple[str, ...]]:
+  """Yields [SPLIT=]PATH inputs, a file in the place of each standard input."""
+  with contextlib.ExitStack() as stack:
+    named = []
+    for given in inputs:
+      split, equals, path = given.rpartition('=')
+      named.append(split + equals + stack.enter_context(as_file(path)))
+    yield tuple(named)
