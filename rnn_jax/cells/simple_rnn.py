@@ -421,33 +421,6 @@ class Cell(base.ParallelCell):
     return matrix.split(u_BxLxHxC, self.config.head_widths)
 
 
-def separate_projections(params: base.PyTree, config: Config) -> base.PyTree:
-  """Returns a fused cell's parameters for a cell with `fused=False`."""
-  params = dict(params)
-  fused = params.pop('projection')
-  for leaf, x in fused.items():
-    by_heads = x.reshape(*x.shape[:-1], config.memories, -1)
-    for name, part in matrix.split(by_heads, config.head_widths).items():
-      own = params.setdefault(f'projections_{name}', {})
-      own[leaf] = part.reshape(*x.shape[:-1], -1)
-  return params
-
-
-def fuse_projections(params: base.PyTree, config: Config) -> base.PyTree:
-  """Returns an unfused cell's parameters for a cell with `fused=True`."""
-  params = dict(params)
-  parts = [params.pop(f'projections_{name}') for name in config.widths]
-  params['projection'] = {}
-  for leaf, like in parts[0].items():
-    by_heads = [
-      part[leaf].reshape(*like.shape[:-1], config.memories, -1)
-      for part in parts
-    ]
-    joined = jnp.concatenate(by_heads, -1)
-    params['projection'][leaf] = joined.reshape(*like.shape[:-1], -1)
-  return params
-
-
 def _joined(*parts_BxLxHx_):
   """Joins the parts of all heads in one row of channels, BxLxE."""
   x = jnp.concatenate(parts_BxLxHx_, -1)

@@ -118,13 +118,17 @@ class Stream(NamedTuple):
   beside: dict[str, PyTree]  # by the name of the cell that declares it
 
 
-class Block(nn.Module):
-  """A cell with norms, residual connection and MLP."""
+class Module(nn.Module):
+  """Base of a block, a period and a stack: what they are made from."""
 
   config: config_lib.Model
-  cell_config: base.Config
+  cell_config: Any  # base.Config, or config.pattern.Options of `model.cells`
   plan: base.Plan
   policy: precision.Policy
+
+
+class Block(Module):
+  """A cell with norms, residual connection and MLP."""
 
   def setup(self) -> None:
     self.cell = make_cell(self)

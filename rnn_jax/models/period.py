@@ -79,13 +79,8 @@ def layers(module: Any) -> tuple[Fields, ...]:
   return fields(module).entries + (periods - 1) * others(module).entries
 
 
-class Period(nn.Module):
+class Period(blocks.Module):
   """A block for each entry of a pattern."""
-
-  config: config_lib.Model
-  cell_config: Any
-  plan: base.Plan
-  policy: precision.Policy
 
   def setup(self) -> None:
     self.entry = [blocks.Block(*own) for own in fields(self).entries]

@@ -28,7 +28,6 @@ from rnn_jax.models import experts
 from rnn_jax.models import period
 from rnn_jax.models import remat
 from rnn_jax.ops import devices
-from rnn_jax.ops import precision
 
 PyTree = Any
 RNGS = ('params', 'dropout', 'channels')
@@ -122,17 +121,12 @@ def _check_groups(plan, count):
     )
 
 
-class Stack(nn.Module):
+class Stack(blocks.Module):
   """R units. The state is (the first's or None, the others' stacked).
 
   The first unit is separate if its input has another width, or if its first
   layers have no experts.
   """
-
-  config: config_lib.Model
-  cell_config: Any
-  plan: base.Plan
-  policy: precision.Policy
 
   def setup(self) -> None:
     self._check_stages()
@@ -180,12 +174,7 @@ class Stack(nn.Module):
     """Returns the class of a group of layers of two classes."""
     plan = self.plan
 
-    class Group(nn.Module):
-      config: config_lib.Model
-      cell_config: Any
-      plan: base.Plan
-      policy: precision.Policy
-
+    class Group(blocks.Module):
       @nn.compact
       def __call__(self, x, state, starts_BxL):
         fields = period.fields(self)

@@ -137,15 +137,35 @@ CASES = {
   for name in NAMES
   for n, options in enumerate(VARIANTS.get(name, ({},)))
 }
-OURS = [case for case, (name, _) in CASES.items() if name in EQUATIONS]
-SIZED = [case for case in OURS if CASES[case][0] in equations.SIZES]
 REACH = {
   'attention-0': 3,
   'latent_attention-0': 3,
 }  # steps before its own that a step sees; else all
 SILENT = {'bdh-0'}  # the first step of a document sees nothing, and says so
 SOME = ('lstm-0', 'gla-0', 'kda-0', 'attention-0', 'mamba-0')
-ALL = pytest.mark.parametrize('case', CASES)
+# Those whose code has another row.
+LATER = {
+  *('attention-0', 'deltanet-0', 'gated_deltanet-0', 'gated_deltanet-1'),
+  *('gla-1', 'gru-1', 'hgrn2-0', 'latent_attention-0', 'mamba-1', 'mamba2-0'),
+  *('min_lstm-0', 'mlstm-1', 'retnet-0', 'rg_lru-1', 'rwkv7-1'),
+  *('simple_rnn-1', 'simple_rnn-2'),
+}
+
+
+def each(names):
+  """A parameter `case` for each case of these cells."""
+  slow = pytest.mark.slow
+  return pytest.mark.parametrize(
+    'case',
+    [
+      pytest.param(case, marks=slow if case in LATER else ())
+      for case, (name, _) in CASES.items()
+      if name in names
+    ],
+  )
+
+
+ALL = each(NAMES)
 OTHER_POLICIES = 'bfloat16_operands', 'float16'
 WIDTHS = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 B, L = 2, 10
@@ -291,7 +311,7 @@ def by_hand(name, config, params, x):
   return common.dense(params['output'], y) if 'output' in params else y, gates
 
 
-@pytest.mark.parametrize('case', OURS)
+@each(EQUATIONS)
 def test_steps_and_gates_equal_the_equation(case):
   given, name = example(case), CASES[case][0]
   state, none = given.cell.init_state(B), 0 * given.starts[:, :1]
@@ -315,6 +335,7 @@ def test_steps_and_gates_equal_the_equation(case):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('name', 'options'),
   [(name, options) for name, rows in OTHERS.items() for options in rows],
@@ -330,7 +351,7 @@ def test_other_options_equal_the_equation(name, options):
   close.check(y, want, EQUAL)
 
 
-@pytest.mark.parametrize('case', SIZED)
+@each(equations.SIZES)
 def test_it_has_as_many_parameters_as_documented(case):
   given = example(case)
   sizes = [leaf.size for leaf in jax.tree.leaves(given.variables)]
@@ -651,5 +672,5 @@ def test_a_cell_has_a_width_that_its_check_accepts(
 
 def test_the_tables_name_cells_that_exist():
   assert NAMES and {*VARIANTS} <= {*NAMES}
-  assert {*IMPLS, *REACH, *SILENT} <= {*CASES}
+  assert {*IMPLS, *REACH, *SILENT, *LATER} <= {*CASES}
   assert {*OTHERS} <= {*EQUATIONS} <= {*NAMES}

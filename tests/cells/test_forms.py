@@ -91,6 +91,7 @@ def test_sees_row_has_no_state_and_no_documents():
     jax.eval_shape(cell.init, jax.random.key(0), None, x, starts)
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_mlstm_s_forms_equal_its_steps_for_any_gate():
   """Input gates from exp(-300) to exp(300), which float32 can't hold."""

@@ -1,21 +1,16 @@
-"""SimpleRNN's projections, dropout and published size."""
-
-import dataclasses
+"""SimpleRNN's presets, dropout and published size."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.cells import simple_rnn
 from rnn_jax.models import language_model
-from tests.support import close
 from tests.support import draws
 
 B, L, D = 2, 3, 5
-CLOSE = 2e-6  # measured: 6e-7, of the largest number
 
 
 def build(**options):
@@ -25,39 +20,6 @@ def build(**options):
   cell = simple_rnn.Cell(simple_rnn.Config(**given), D, plan)
   x, state = draws.normal(B, L, D), cell.init_state(B)
   return cell, draws.parameters(cell.init, state, x), state, x
-
-
-@pytest.mark.parametrize(
-  'options', ({}, {'preset': 'simple', 'decay': 'head'}), ids=str
-)
-def test_separate_projections_equal_the_fused_one(options):
-  fused, variables, state, x = build(**options)
-  config = fused.config
-  apart = fused.clone(config=dataclasses.replace(config, fused=False))
-  params = variables['params']
-  converted = simple_rnn.separate_projections(params, config)
-  made = jax.eval_shape(apart.init, jax.random.key(0), state, x)['params']
-  assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, converted)
-
-  @jax.jit
-  def both(params, converted):
-    def slopes(cell, params):
-      def loss(params):
-        y = cell.apply({'params': params}, state, x)[1]
-        return jnp.sin(y).sum(), y
-
-      return jax.grad(loss, has_aux=True)(params)
-
-    separate, y = slopes(apart, converted)
-    return (simple_rnn.fuse_projections(separate, config), y), slopes(
-      fused, params
-    )
-
-  got, want = both(params, converted)
-  close.check(got, want, CLOSE)
-  back = simple_rnn.fuse_projections(converted, config)
-  assert jax.tree.structure(back) == jax.tree.structure(params)
-  assert jax.tree.all(jax.tree.map(np.array_equal, back, params))
 
 
 def test_the_coupled_preset_without_its_changes_is_the_improved_one():

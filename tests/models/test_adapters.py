@@ -160,6 +160,7 @@ def test_a_pattern_without_a_match_is_refused(model, key):
     adapters.init(jax.random.key(0), model, given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('base', ('float32', 'int8'))
 def test_layers_sum_their_own_matrices(base):
   raw = tiny.raw_config('')

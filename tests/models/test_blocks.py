@@ -140,16 +140,28 @@ def test_the_scan_over_layers_equals_a_loop_over_their_parameters(E, model):
   assert_close((got_state, got), ((first, stacked), x))
 
 
-@pytest.mark.parametrize('name', ACTIVATIONS)
-def test_an_mlp_is_its_equation(name):
-  beta = {'swish_beta': 1.7} if name.startswith('swi') else {}
-  config = config_lib.Model(width=D, mlp_width=5, mlp=name, biases=True, **beta)
-  module = mlp_lib.Mlp(config, precision.POLICIES['float32'])
-  x = draws.normal(B, L, D)
-  params = draws.parameters(module.init, x)['params']
-  got = jax.jit(module.apply)({'params': params}, x)
-  x, params = jax.tree.map(np.float64, (x, params))
-  assert_close(got, mlp(config, params, x))
+def test_an_mlp_is_its_equation():
+  x, made = draws.normal(B, L, D), {}
+  for name in ACTIVATIONS:
+    beta = {'swish_beta': 1.7} if name.startswith('swi') else {}
+    config = config_lib.Model(
+      width=D, mlp_width=5, mlp=name, biases=True, **beta
+    )
+    module = mlp_lib.Mlp(config, precision.POLICIES['float32'])
+    made[name] = module, draws.parameters(module.init, x)['params']
+
+  @jax.jit
+  def run(params):
+    return {
+      name: module.apply({'params': params[name]}, x)
+      for name, (module, _) in made.items()
+    }
+
+  got = run({name: params for name, (_, params) in made.items()})
+  for name, (module, params) in made.items():
+    exact = jax.tree.map(np.float64, params)
+    want = mlp(module.config, exact, np.float64(x))
+    assert_close(got[name], want, name=name)
 
 
 def test_unrolled_layers_give_the_same_numbers():
@@ -257,6 +269,7 @@ def one_layer_in_turn():
 
 
 # Stored layers, and a group whose activations are recomputed.
+@pytest.mark.slow
 @pytest.mark.parametrize('group', (0, 3))
 def test_shared_layers_are_one_layer_run_repeatedly(group):
   stack, variables, state, x = build(shared_layers=True, block='normed')

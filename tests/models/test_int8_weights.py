@@ -5,6 +5,7 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from configs import published
 from rnn_jax.data.text import tokenizer as tokenizer_lib
@@ -63,6 +64,7 @@ def size(folder):
   return sum(path.stat().st_size for path in files)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_a_quarter_as_large_and_restores(tmp_path):
   bundle = bundles.make(published.get_config(), tokenizer_lib.Numbers(512))
   assert sum(x.size for x in jax.tree.leaves(bundle.params)) == 189_504

@@ -64,6 +64,7 @@ def tokens_and_starts():
 assert_close = functools.partial(close.check, tolerance=CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'changes',
   (
@@ -199,6 +200,7 @@ def test_an_unsupported_format_is_refused_by_name():
       build(**{key.replace('.', '__'): 'tf32'})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('cell', ('simple_rnn', 'gla', 'kda', 'rwkv7', 'bdh'))
 def test_operands_reach_the_recurrence(cell):
   def program(operands):
@@ -214,6 +216,7 @@ def test_operands_reach_the_recurrence(cell):
   assert 'bf16' not in program('auto')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ('int8', 'fp8'))
 def test_8_bits_round_the_layers_and_not_the_head(kind):
   plain, variables = build()
@@ -229,7 +232,7 @@ def test_8_bits_round_the_layers_and_not_the_head(kind):
   assert_close(logits, want)
 
 
-# tests/cells/test_bdh.py has a layer's other impls.
+# tests/cells/test_contract.py has the layer in its other forms.
 def test_the_dragon_hatchling_equals_its_equations():
   """x = LN(Emb); x = LN(x + LN(layer(x))) in turn, one layer for all; x W."""
   raw = bdh.get_config('small')

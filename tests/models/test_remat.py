@@ -71,7 +71,6 @@ def plain():
 @pytest.mark.parametrize(
   'plan',
   (
-    {'layers': 1},
     {'layers': 1, 'keep': remat.KEEPABLE},
     {'layers': 2},
     {'layers': 1, 'stored_layers': 2},

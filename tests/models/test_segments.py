@@ -22,15 +22,13 @@ B, L = 2, 13
 CLOSE = 5e-5  # measured: 1.2e-5, of the largest number of each array
 
 
-def make_task(segment, length=L, attention='dot', dropout=0.0):
+def make_task(segment, length=L, dropout=0.0):
   raw = tiny.raw_config('unused')
   raw.remat.segment = segment
   raw.data.length = length
   raw.model.update(block='residual', layers=1)
   raw.recurrence.chunk_length = 4  # compiles faster than 64
   raw.model.dropout = dropout
-  raw.cell.attention = attention  # 'dot': a state of every kind
-  raw.cell.attention_window = 4
   return language_modeling.Task(config_lib.parse(raw), tokenizer_lib.Bytes())
 
 
@@ -106,7 +104,7 @@ def test_any_segment_is_added_up(segment):
 
 def test_the_backward_pass_s_memory_does_not_grow_with_the_row():
   def bytes_held(segment, length):
-    task = make_task(segment, length, 'none')
+    task = make_task(segment, length)
     spec = jax.ShapeDtypeStruct
     batch = batch_lib.Batch(*[spec((4, length), kind) for kind in 'iifi'])
     params = jax.eval_shape(task.init_parameters, jax.random.key(0))

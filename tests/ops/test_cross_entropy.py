@@ -88,6 +88,7 @@ def test_blocks_add_up_to_the_full_form(block, smoothing, z_loss, cap):
     assert_close(gradients[name], want_gradients[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('share', (0.0, 0.2, 1.0))
 @pytest.mark.parametrize('block', (V, 4 * V, 5 * V, 10**6))
 def test_steps_without_weight_can_be_skipped(share, block):
@@ -217,6 +218,7 @@ def test_bfloat16_factors_cost_their_rounding():
     assert_close(got, want_gradients[name], tolerance=3e-2)  # measured: 1e-2
 
 
+@pytest.mark.slow
 def test_neither_pass_holds_all_logits():
   B, L, D, V = 4, 256, 8, 512
   shape = jax.ShapeDtypeStruct

@@ -101,6 +101,7 @@ def scanned():
   return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('starts', STARTS)
 def test_numbers_and_gradients_are_the_scan_s(asked, starts):
   got = both_ways('cudnn', STARTS[starts])
@@ -112,6 +113,7 @@ def test_numbers_and_gradients_are_the_scan_s(asked, starts):
   assert {*asked} == {jax.lax.Precision.HIGHEST}
 
 
+@pytest.mark.slow
 def test_the_rows_decide_which_of_the_two_runs(asked, monkeypatch):
   def nothing(operands, starts, h, c, x, weights):
     del operands, starts, x, weights

@@ -11,14 +11,13 @@ from rnn_jax.ops import gated
 from tests.support import close
 from tests.support import differences
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 CLOSE = 2e-6  # measured: 5e-7, of the largest number of each array
 OUTPUTS = 'h_BxS', 'c_BxS', 'h_BxLxS'
 # Units that end within a vector and fill some; rows that end within a block.
 SHAPES = (1, 9, 3), (5, 4, 17), (3, 3, 130), (18, 2, 8), (2, 3, 96)
 KINDS = tuple(gated.KINDS)
-CASES = [(kind, shape) for kind in KINDS for shape in SHAPES]
 
 
 def sigmoid(x):
@@ -96,26 +95,32 @@ def in_float32(inputs):
 assert_close = functools.partial(close.check, tolerance=CLOSE)
 
 
-@pytest.mark.parametrize(('kind', 'shape'), CASES)
-def test_values_and_gradients_equal_the_oracle(kind, shape):
-  inputs, starts, cotangents = draw(kind, shape)
-  values, outputs, gradients = both_ways(
-    kind, in_float32(inputs), starts, cotangents
-  )
-  wanted = oracle(kind, starts, *inputs)
-  for name, a, b, want in zip(OUTPUTS, values, outputs, wanted, strict=True):
-    assert (a is None) == (want is None)
-    if want is not None:
-      assert_close(a, want, name=name)
-      assert np.array_equal(a, b)
-  differences.check(
-    functools.partial(oracle, kind, starts),
-    inputs,
-    gradients,
-    cotangents,
-    scale=np.linalg.norm(cotangents[2]),
-    bound=CLOSE,
-  )
+@functools.partial(jax.jit, static_argnums=0)
+def all_shapes(kind, drawn):
+  """`both_ways` of each shape, of one program."""
+  return [both_ways(kind, *arguments) for arguments in drawn]
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_values_and_gradients_equal_the_oracle(kind):
+  drawn = [draw(kind, shape) for shape in SHAPES]
+  results = all_shapes(kind, [(in_float32(x), *rest) for x, *rest in drawn])
+  for (inputs, starts, cotangents), result in zip(drawn, results, strict=True):
+    values, outputs, gradients = result
+    wanted = oracle(kind, starts, *inputs)
+    for name, a, b, want in zip(OUTPUTS, values, outputs, wanted, strict=True):
+      assert (a is None) == (want is None)
+      if want is not None:
+        assert_close(a, want, name=name)
+        assert np.array_equal(a, b)
+    differences.check(
+      functools.partial(oracle, kind, starts),
+      inputs,
+      gradients,
+      cotangents,
+      scale=np.linalg.norm(cotangents[2]),
+      bound=CLOSE,
+    )
 
 
 @pytest.mark.parametrize('kind', KINDS)

@@ -13,7 +13,7 @@ from rnn_jax.ops import gated_layers
 from tests.ops import test_gated
 from tests.support import differences
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 CLOSE = 2e-6  # measured: 6e-7 of the largest number of each array
 # Units that end within a vector and fill some; rows that end within a block.
@@ -100,36 +100,36 @@ def both_ways(kind, depth, inputs, starts, cotangents):
   return run(kind, depth, inputs, starts), outputs, gradients
 
 
-def check(kind, depth, shape, seed=0):
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def all_shapes(kind, depth, drawn):
+  """`both_ways` of each shape, of one program."""
+  return [both_ways(kind, depth, *arguments) for arguments in drawn]
+
+
+def check(kind, depth, *shapes, seed=0):
   """Values and gradients of every input against the oracle."""
-  inputs, starts, cotangents = draw(kind, depth, shape, seed)
-  outputs, kept, gradients = jax.device_get(
-    both_ways(kind, depth, in_float32(inputs), starts, cotangents)
-  )
-  wanted = oracle(kind, depth, starts, inputs)
-  for got, other, want in zip(outputs, kept, wanted, strict=True):
-    assert abs(got - want).max() <= CLOSE * abs(want).max()
-    assert np.array_equal(got, other)
-  differences.check(
-    lambda *inputs: oracle(kind, depth, starts, inputs),
-    inputs,
-    gradients,
-    cotangents,
-    scale=np.linalg.norm(cotangents[1]),
-    bound=CLOSE,
-  )
+  drawn = [draw(kind, depth, shape, seed) for shape in shapes]
+  given = [(in_float32(x), *rest) for x, *rest in drawn]
+  results = jax.device_get(all_shapes(kind, depth, given))
+  for (inputs, starts, cotangents), result in zip(drawn, results, strict=True):
+    outputs, kept, gradients = result
+    wanted = oracle(kind, depth, starts, inputs)
+    for got, other, want in zip(outputs, kept, wanted, strict=True):
+      assert abs(got - want).max() <= CLOSE * abs(want).max()
+      assert np.array_equal(got, other)
+    differences.check(
+      lambda *inputs, starts=starts: oracle(kind, depth, starts, inputs),
+      inputs,
+      gradients,
+      cotangents,
+      scale=np.linalg.norm(cotangents[1]),
+      bound=CLOSE,
+    )
 
 
-@pytest.mark.parametrize(
-  ('kind', 'depth', 'shape'),
-  (
-    *(('rhn', 3, shape) for shape in SHAPES),
-    *(('gru_before', 2, shape) for shape in SHAPES),
-    *(('rhn', 1, shape) for shape in SHAPES[:2]),
-  ),
-)
-def test_values_and_gradients_equal_the_oracle(kind, depth, shape):
-  check(kind, depth, shape)
+@EACH
+def test_values_and_gradients_equal_the_oracle(kind, depth):
+  check(kind, depth, *SHAPES)
 
 
 @hypothesis.settings(max_examples=5)
@@ -144,7 +144,7 @@ def test_values_and_gradients_equal_the_oracle(kind, depth, shape):
   seed=strategies.integers(0, 9),
 )
 def test_drawn_shapes_equal_the_oracle(kind, depth, shape, seed):
-  check(kind, depth if kind == 'rhn' else 2, shape, seed)
+  check(kind, depth if kind == 'rhn' else 2, shape, seed=seed)
 
 
 @EACH

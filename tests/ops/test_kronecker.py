@@ -7,6 +7,8 @@ import pytest
 
 from rnn_jax.ops import kronecker
 
+pytestmark = pytest.mark.slow
+
 ROWS, D, H, V = 7, 4, 6, 5
 PADDING = 2  # of the rows, at the end
 

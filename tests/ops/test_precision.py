@@ -37,33 +37,45 @@ PLAIN = functools.partial(jax.lax.dot_general, precision='highest')
 HERE = sorted({*precision.POLICIES} - {'tf32'})
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def both_ways(product, numbers, x, w, dy):
-  """The product, and its gradients for dL/dproduct = dy."""
-  y, back = jax.vjp(lambda x, w: product(x, w, numbers), x, w)
-  return y, back(dy)
+def drawn():
+  """x, w and the gradient of their product, for each of CONTRACTIONS."""
+  made = []
+  for x_shape, w_shape, *axes in CONTRACTIONS:
+    x, w = draws.normal(*x_shape), draws.normal(*w_shape, seed=1)
+    shape = np.tensordot(x, w, axes).shape
+    made.append((x, w, draws.normal(*shape, seed=2)))
+  return made
 
 
-@pytest.mark.parametrize('rows', (precision.ROWS, 5))
-@pytest.mark.parametrize('operands', TOLERANCE)
+@functools.partial(jax.jit, static_argnums=0)
+def all_ways(product, inputs):
+  """Each product, and its gradients: of one program."""
+  results = []
+  for (x, w, dy), (_, _, *axes) in zip(inputs, CONTRACTIONS, strict=True):
+    numbers = tuple(axes), ((), ())
+    y, back = jax.vjp(lambda x, w, n=numbers: product(x, w, n), x, w)
+    results.append((y, *back(dy)))
+  return results
+
+
 @pytest.mark.parametrize(
-  ('x_shape', 'w_shape', 'x_axes', 'w_axes'), CONTRACTIONS
+  ('operands', 'rows'),
+  (*((name, precision.ROWS) for name in TOLERANCE), ('float32', 5)),
 )
 def test_values_and_gradients_are_those_of_the_product(
-  x_shape, w_shape, x_axes, w_axes, operands, rows, monkeypatch
+  operands, rows, monkeypatch
 ):
   monkeypatch.setattr(precision, 'ROWS', rows)
-  x, w = draws.normal(*x_shape), draws.normal(*w_shape, seed=1)
-  exact = np.tensordot(np.float64(x), np.float64(w), (x_axes, w_axes))
-  dy = draws.normal(*exact.shape, seed=2)
-  numbers = ((x_axes, w_axes), ((), ()))
   ours = functools.partial(precision.dot_general, operands=operands)
-  y, (dx, dw) = both_ways(ours, numbers, x, w, dy)
-  _, (want_x, want_w) = both_ways(PLAIN, numbers, x, w, dy)
-  assert y.dtype == dx.dtype == dw.dtype == jnp.float32
-  assert_close(y, exact, (x, w), operands)
-  assert_close(dx, want_x, (dy, w), operands)
-  assert_close(dw, want_w, (x, dy), operands)
+  results = all_ways(ours, drawn()), all_ways(PLAIN, drawn())
+  for got, (_, want_x, want_w), (x, w, dy), (_, _, *axes) in zip(
+    *results, drawn(), CONTRACTIONS, strict=True
+  ):
+    assert {a.dtype for a in got} == {np.dtype('float32')}
+    exact = np.tensordot(np.float64(x), np.float64(w), axes)
+    assert_close(got[0], exact, (x, w), operands)
+    assert_close(got[1], want_x, (dy, w), operands)
+    assert_close(got[2], want_w, (x, dy), operands)
 
 
 def assert_close(got, want, factors, operands):

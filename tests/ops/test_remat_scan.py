@@ -10,6 +10,8 @@ import pytest
 from rnn_jax.ops import remat_scan
 from rnn_jax.ops import remat_schedules
 
+pytestmark = pytest.mark.slow
+
 CASES = [
   ('uniform', 1, 0),
   ('uniform', 4, 0),

@@ -10,6 +10,8 @@ import pytest
 from rnn_jax.ops import routed
 from tests.support import draws
 
+pytestmark = pytest.mark.slow
+
 T, J, E, D, P = 19, 2, 5, 3, 4
 CLOSE = 2e-6  # of the largest number
 IDLE = 3

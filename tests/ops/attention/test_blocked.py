@@ -56,6 +56,7 @@ def both_ways(line, dy, sizes):
   return y, *blocked.backward(line, sizes, (y, z), dy)
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=5)
 @hypothesis.given(
   st.integers(1, 20),

@@ -41,6 +41,7 @@ def _asked(monkeypatch):
   return asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('window', 'resets'), ((3, False), (L - 1, False), (3, True), (4, True))
 )

@@ -38,6 +38,7 @@ CASES = (
   ('general', 'native', None, 'key', (37, 1, 5, 40)),
   ('general', 'native', 100, 'head', (30, 2, 3, 4)),
 )
+QUICK = CASES[0], CASES[3], CASES[4]
 # form, operands, decay, bound. Products of reflections forget nothing, so that
 # their errors add up.
 CASES_OPERANDS = (
@@ -52,6 +53,7 @@ def assert_equals_the_oracle(got, *drawn):
   assert all(error <= check.CLOSE for error in errors.values()), errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('form', 'operands', 'decay', 'bound'), CASES_OPERANDS)
 def test_rounded_operands_cost_their_roundings(form, operands, decay, bound):
   drawn = check.draw(form, decay, (40, 1, 16, 8), 0)
@@ -71,7 +73,12 @@ def test_the_tables_cover_both_forms_of_every_impl():
 @hypothesis.given(st.integers(0, 2**32 - 1))
 @hypothesis.settings(max_examples=max(2, DRAWN_CASES // len(SOME)))
 @pytest.mark.parametrize(
-  'case', SOME, ids=lambda case: '-'.join(map(str, case[:4]))
+  'case',
+  [
+    pytest.param(case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in SOME
+  ],
+  ids=lambda case: '-'.join(map(str, case[:4])),
 )
 def test_drawn_cases_equal_the_oracle(case, seed):
   form, impl, chunk_length, decay, widths = case
@@ -125,6 +132,7 @@ def test_a_step_of_beta_1_replaces_what_its_key_holds():
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('form', check.RUN)
 @pytest.mark.parametrize(
   'impl', ['scan', 'chunked', pytest.param('native', marks=pytest.mark.native)]

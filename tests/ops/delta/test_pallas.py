@@ -21,9 +21,12 @@ from tests.ops.gla import test_pallas as test_gla_pallas
 from tests.support import loops
 
 # What jax 0.12 announces is said in docs/recurrence.md.
-pytestmark = pytest.mark.filterwarnings(
-  'ignore:The Pallas Triton backend is deprecated:DeprecationWarning'
-)
+pytestmark = [
+  pytest.mark.slow,
+  pytest.mark.filterwarnings(
+    'ignore:The Pallas Triton backend is deprecated:DeprecationWarning'
+  ),
+]
 
 # form, operands, decay, chunk_length, (L, H, K, P), bound. Of these, one has
 # several chunks, one states of several tiles, and one blocks of 2 steps; the
@@ -40,16 +43,6 @@ OPTIMIZED = {
   'xla_backend_optimization_level': 3,
   'xla_llvm_disable_expensive_passes': False,
 }
-
-
-@pytest.fixture(autouse=True, scope='module')
-def _compile_in_a_hurry():
-  """Interpreted kernels take longer to compile than to run."""
-  name = 'jax_disable_most_optimizations'
-  before = jax.config.read(name)
-  jax.config.update(name, True)
-  yield
-  jax.config.update(name, before)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +137,6 @@ def test_each_format_of_operands_has_its_own_program():
 
 
 @pytest.mark.cuda
-@pytest.mark.slow
 @pytest.mark.parametrize('operands', precision.RECURRENT)
 def test_the_compiler_finds_registers(operands, tmp_path):
   N, rows, c, K, P = 8, 256, 64, 256, 256

@@ -33,6 +33,7 @@ CASES = (
   ('native', 33, 7, 'after', 'head'),
   ('native', 130, 64, 'before', 'head'),
 )
+QUICK = CASES[1], CASES[2], CASES[6]
 # H, K, P: rows wider than a vector, blocks of columns that are not full
 NATIVE_WIDTHS = (
   ((1, 32, 64), 'key', 'before'),
@@ -73,7 +74,13 @@ def excess(errors, tolerance):
   }
 
 
-@pytest.mark.parametrize(('impl', 'L', 'chunk_length', 'read', 'decay'), CASES)
+@pytest.mark.parametrize(
+  ('impl', 'L', 'chunk_length', 'read', 'decay'),
+  [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in CASES
+  ],
+)
 def test_values_and_gradients_equal_the_oracle(
   impl, L, chunk_length, read, decay
 ):
@@ -81,6 +88,7 @@ def test_values_and_gradients_equal_the_oracle(
   assert excess(errors, selfcheck.BOUNDS[impl]) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.native
 @pytest.mark.parametrize(('widths', 'decay', 'read'), NATIVE_WIDTHS)
 def test_the_native_form_equals_the_oracle_at_any_width(widths, decay, read):
@@ -89,6 +97,7 @@ def test_the_native_form_equals_the_oracle_at_any_width(widths, decay, read):
   assert excess(errors, selfcheck.BOUNDS['native']) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('impl', 'L', 'chunk_length', 'read', 'decay'), CASES_BFLOAT16
 )
@@ -104,6 +113,7 @@ def test_16_bit_inputs_cost_only_the_rounding_of_results(
   assert excess(errors, selfcheck.BOUND_BFLOAT16) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('L', 'chunk_length', 'read', 'decay', 'operands'), CASES_OPERANDS
 )
@@ -117,6 +127,7 @@ def test_rounded_operands_cost_their_roundings(
   assert errors['y'].max() > bound / 16  # they are rounded
 
 
+@pytest.mark.slow
 @hypothesis.given(
   st.sampled_from(DRAWN),
   st.integers(1, 20),

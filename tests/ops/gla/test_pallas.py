@@ -49,16 +49,6 @@ OPTIMIZED = {
 BACKWARD = FORWARD | {'score_gradients', 'meetings', 'prepare_backward'}
 
 
-@pytest.fixture(autouse=True, scope='module')
-def _compile_in_a_hurry():
-  """Interpreted kernels take longer to compile than to run."""
-  name = 'jax_disable_most_optimizations'
-  before = jax.config.read(name)
-  jax.config.update(name, True)
-  yield
-  jax.config.update(name, before)
-
-
 def excess_errors(
   L,
   K,
@@ -199,7 +189,6 @@ def test_all_kernels_are_lowered_for_a_gpu():
 
 
 @pytest.mark.cuda
-@pytest.mark.slow
 @pytest.mark.parametrize('operands', precision.RECURRENT)
 def test_the_compiler_finds_registers(operands, tmp_path):
   def both_ways(*arrays):
