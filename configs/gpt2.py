@@ -1,6 +1,6 @@
 """GPT-2's Transformers, to fine-tune from a checkpoint or train from scratch.
 
-  python -m launch.convert --input=FOLDER --format=gpt2 \\
+  python -m launch.convert --input=FOLDER --format=hf \\
       --config=configs/gpt2.py:small --workdir=runs/gpt2
   python -m launch.train --config=configs/gpt2.py:small --workdir=runs/gpt2
 

@@ -3,7 +3,6 @@
   python -m launch.convert --input=model.safetensors --format=safetensors \\
       --workdir=runs/converted
   python -m launch.convert --input=llama --format=hf --workdir=runs/llama
-  python -m launch.convert --input=gpt2 --format=gpt2 --workdir=runs/gpt2
   python -m launch.convert --input=model.pt --format=torch_simple_rnn \\
       --config=published --workdir=runs/published
 

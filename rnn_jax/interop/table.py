@@ -153,6 +153,8 @@ class Names(NamedTuple):
   norm: str  # after the layers
   layers: str  # prefix of their numbers
   embedding_norm: str = ''
+  positions: str = ''  # if they are learned
+  optional: str = ''  # a prefix that a folder may leave out
   absent: str = ''  # tensors of the first layer that a folder lacks begin so
 
 
@@ -177,6 +179,10 @@ def stack(
     Tensor(f'{names.embedding}.weight', matrix, 'embedding.embedding'),
     *([] if model.tied else dense('lm_head', 'head', matrix)),
   ]
+  if model.positions == 'learned':
+    shape = model.max_positions, width
+    leaf = 'positions.table.embedding'
+    rows.append(Tensor(f'{names.positions}.weight', shape, leaf))
   norms = {'norm': names.norm}
   if model.embedding_norm:
     norms['embedding_norm'] = names.embedding_norm
@@ -193,6 +199,12 @@ def stack(
     rows += within(f'{names.layers}.{n}', ours, layer(own), place)
   if names.absent:
     rows = [row for row in rows if not row.name.startswith(names.absent)]
+  if names.optional:
+    rows += renamed(
+      [row for row in rows if row.name.startswith(names.optional)],
+      names.optional,
+      '',
+    )
   return rows
 
 

@@ -141,13 +141,13 @@ GPT2 = {
 
 def folders(shared: base.Base) -> Iterator[commands.Attempt]:
   """Converts folders in which a file isn't one, or leads elsewhere."""
-  for form, names in (('hf', FILES), ('gpt2', OF_GPT2)):
+  for model, keys, names in (('', None, FILES), ('gpt2: ', GPT2, OF_GPT2)):
     for name in names:
       for kind, write in SPECIAL.items():
         yield commands.Attempt(
-          f'convert --format={form}: {name} is {kind}',
+          f'convert --format=hf: {model}{name} is {kind}',
           'convert',
-          _with(form, name, write),
+          _with(name, write, keys),
           says=f'{name}|it has no|it has none',
           check=keeps_out,
         )
@@ -187,12 +187,12 @@ def values(shared: base.Base) -> Iterator[commands.Attempt]:
     yield _changed(f'a size: {name}', keys, name, value, expects='refusal')
   for name in GPT2:
     for value in HOSTILE[len(name) % 5 :: 5]:
-      yield _changed(f'gpt2: {name}', GPT2, name, value, form='gpt2')
+      yield _changed(f'gpt2: {name}', GPT2, name, value)
   for name, file, content in (*_tokenizers(), *_indices()):
     yield commands.Attempt(
       f'convert --format=hf: {file}: {name}',
       'convert',
-      _with('hf', file, _text(content)),
+      _with(file, _text(content)),
       says=f'{file}|in/config.json',
       check=keeps_out,
     )
@@ -259,13 +259,13 @@ def _indices():
     yield name, 'model.safetensors.index.json', json.dumps(content)
 
 
-def _changed(name, keys, key, value, shown=..., form='hf', expects='either'):
+def _changed(name, keys, key, value, shown=..., expects='either'):
   shown = value if shown is ... else shown
   content = json.dumps(keys | {key: value})
   return commands.Attempt(
-    f'convert --format={form}: {name}={keys_lib.shown(shown)}',
+    f'convert --format=hf: {name}={keys_lib.shown(shown)}',
     'convert',
-    _with(form, 'config.json', _text(content), keys),
+    _with('config.json', _text(content), keys),
     expects=expects,
     # A size that may be is refused for the tensors that it needs.
     says='config.json: .*=|name different tensors',
@@ -273,15 +273,15 @@ def _changed(name, keys, key, value, shown=..., form='hf', expects='either'):
   )
 
 
-def _with(form, name, write, keys=None):
+def _with(name, write, keys=None):
   """Returns what makes the arguments: a folder in which a file is another."""
 
   def arguments(folder):
     write_secret(folder)
-    path = write_folder(folder / 'in', form, keys)
+    path = write_folder(folder / 'in', keys)
     (path / name).unlink(missing_ok=True)
     write(path / name)
-    return base.convert(folder, path, form)
+    return base.convert(folder, path, 'hf')
 
   return arguments
 
@@ -293,7 +293,7 @@ def _linked(target):
     hub = folder / 'models--theirs--model'
     for made in (hub / 'blobs', hub / 'snapshots' / 'other', folder / 'out'):
       made.mkdir(parents=True)
-      write_folder(made, 'hf')
+      write_folder(made)
     for path in (folder / 'out').iterdir():
       (folder / path.name).write_bytes(path.read_bytes())
     path = hub / 'snapshots' / '5d1'
@@ -306,15 +306,15 @@ def _linked(target):
 
 
 def write_folder(
-  path: pathlib.Path, form: str, keys: dict[str, Any] | None = None
+  path: pathlib.Path, keys: dict[str, Any] | None = None
 ) -> pathlib.Path:
-  """Writes a small folder of a format, with tensors of zeros."""
+  """Writes a small folder of a model, with tensors of zeros."""
   path.mkdir(exist_ok=True)
   default = MODEL | ARCHITECTURES['llama'] | {'model_type': 'llama'}
-  keys = keys or (GPT2 if form == 'gpt2' else default)
+  keys = keys or default
   (path / 'config.json').write_text(json.dumps(keys))
   tensors_lib.write(path / 'model.safetensors', _zeros(keys))
-  if form == 'gpt2':
+  if keys['model_type'] == 'gpt2':
     entries = {chr(33 + n): n for n in range(ENTRIES - 1)}
     entries['<|endoftext|>'] = ENTRIES - 1
     (path / 'vocab.json').write_text(json.dumps(entries))
@@ -329,8 +329,6 @@ def write_folder(
 
 
 def _zeros(keys):
-  if keys['model_type'] == 'gpt2':
-    return _zeros_of_gpt2()
   from rnn_jax import config as config_lib
 
   own = keys_lib.Keys('config.json', keys)
@@ -349,24 +347,6 @@ def _zeros(keys):
     for x in listed
     if isinstance(x, table.Tensor)
   }
-
-
-def _zeros_of_gpt2():
-  width = GPT2['n_embd']
-  layer = {
-    'attn.c_attn': (width, 3 * width),
-    'attn.c_proj': (width, width),
-    'mlp.c_fc': (width, 4 * width),
-    'mlp.c_proj': (4 * width, width),
-    'ln_1': (width,),
-    'ln_2': (width,),
-  }
-  matrices = {f'h.{n}.{k}': x for n in range(2) for k, x in layer.items()}
-  matrices['ln_f'] = (width,)
-  shapes = {'wte.weight': (ENTRIES, width), 'wpe.weight': (16, width)}
-  for name, shape in matrices.items():
-    shapes |= {f'{name}.weight': shape, f'{name}.bias': shape[-1:]}
-  return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 
 
 def write_secret(folder: pathlib.Path) -> None:

@@ -453,7 +453,7 @@ def _of_rows(content):
 def models(shared: base.Base) -> Iterator[commands.Attempt]:
   """Converts hostile files of models."""
   for name, suffix, content in _model_files(shared):
-    for form in ('safetensors', 'gpt2', 'torch_simple_rnn'):
+    for form in ('safetensors', 'hf', 'torch_simple_rnn'):
       yield commands.Attempt(
         f'convert --format={form}: {name}',
         'convert',
@@ -463,9 +463,9 @@ def models(shared: base.Base) -> Iterator[commands.Attempt]:
 
 def _converted(form, suffix, content):
   def arguments(folder):
-    path = folder / ('gpt2' if form == 'gpt2' else f'x{suffix}')
+    path = folder / ('gpt2' if form == 'hf' else f'x{suffix}')
     files = {path: content}
-    if form == 'gpt2':
+    if form == 'hf':
       path.mkdir()
       files = {
         path / f'model{suffix}': content,

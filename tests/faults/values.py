@@ -150,7 +150,7 @@ BEFORE = {  # flags before those; a flag that is given twice has the last value
   'generate': '--workdir={run} --prompt=the',
   **dict.fromkeys(('evaluate', 'inspect'), '--workdir={run}'),
   'prepare': '--name=x --input={text} --splits=60,20,20',
-  'convert': '--input={text} --format=gpt2 --workdir=/tmp/never',
+  'convert': '--input={text} --format=hf --workdir=/tmp/never',
   'export': '--workdir={run} --format=stablehlo --output=/tmp/never',
   'prune': '--workdir={run} --output=/tmp/never --sparsity=0.5',
   'quantize': '--workdir={run}',

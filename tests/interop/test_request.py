@@ -7,9 +7,9 @@ from rnn_jax.interop import request
 
 
 def test_formats_are_found_by_what_they_do():
-  assert request.find('gpt2', 'read').__name__.endswith('formats.gpt2')
+  assert request.find('hf', 'read').__name__.endswith('formats.hf')
   for direction, names in (
-    ('read', "['gpt2', 'hf', 'safetensors', 'torch_simple_rnn']"),
+    ('read', "['hf', 'safetensors', 'torch_simple_rnn']"),
     ('write', "['hf', 'safetensors', 'stablehlo', 'torch_simple_rnn']"),
   ):
     with pytest.raises(errors.InputError) as caught:

@@ -1,8 +1,10 @@
 """A model folder of Hugging Face's transformers, read and written.
 
     config.json                        sizes and options; model_type names it
-    model.safetensors                  or shards that an index lists
-    tokenizer.json                     of package `tokenizers`, optional
+    model.safetensors                  or shards that an index lists, or else
+                                       pytorch_model.bin
+    tokenizer.json                     of package `tokenizers`, optional; or
+                                       vocab.json and merges.txt of GPT-2
     chat_template.jinja                or in tokenizer_config.json, optional
     generation_config.json, ...        kept, and written back as they were
 
@@ -78,9 +80,12 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   bounds.check_arrays(like, f'parameters of {folder} with {sizes}')
   params = bundle_lib.nested(checkpoint.read(found, bundle_lib.flat(like)))
   bundle = bundle_lib.make(config, tokenizer, params, like)
+  names = KEPT
+  if not (folder / tokenizer_files.TOKENIZER).exists():
+    names += tokenizer_files.BYTE_PAIRS
   kept = {
     name: tokenizer_files.text(folder, name)
-    for name in KEPT
+    for name in names
     if (folder / name).exists()
   }
   if halves := checkpoint.halves(found):

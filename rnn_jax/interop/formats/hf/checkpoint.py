@@ -27,8 +27,13 @@ from rnn_jax.system import files
 
 WHOLE = 'model.safetensors'
 INDEX = f'{WHOLE}.index.json'
+OF_TORCH = 'pytorch_model.bin'  # of older folders
 SHARD = 2**30  # bytes of a file that is written
-DERIVED = ('.rotary_emb.inv_freq',)  # in older files; not parameters
+DERIVED = (  # in older files; not parameters
+  '.rotary_emb.inv_freq',
+  '.attn.bias',
+  '.attn.masked_bias',
+)
 SKIPPED = ('mtp.',)  # heads that predict later tokens; transformers has none
 HEAD = 'lm_head.weight'
 FLOATS = {'F64': 8, 'F32': 4, 'F16': 2, 'BF16': 2}  # their bytes
@@ -46,6 +51,7 @@ class _Held(NamedTuple):
   path: pathlib.Path
   shape: tuple[int, ...]
   dtype: str  # one of FLOATS
+  array: np.ndarray | None = None  # read already, as all of PyTorch's file
 
   @property
   def nbytes(self) -> int:
@@ -90,7 +96,13 @@ def read(found: Found, like: Mapping[str, Any]) -> dict[str, np.ndarray]:
     InputError: a file is damaged.
   """
   arrays = table.zeros(like)
-  for path, names in _batches(found.held):
+  later = {}
+  for name, one in found.held.items():
+    if one.array is None:
+      later[name] = one
+    else:
+      found.stored[name].place(arrays, one.array)
+  for path, names in _batches(later):
     with tensors_lib.open_safe(path) as file:
       for name in names:
         found.stored[name].place(arrays, file.get_tensor(name))
@@ -198,6 +210,8 @@ def _held(folder):
     keys = keys_lib.read(folder / INDEX, files.LIMIT)
     where = keys.section('weight_map').values
     paths = _files(folder, where)
+  elif not paths[0].exists() and (folder / OF_TORCH).exists():
+    return _of_torch(folder / OF_TORCH)
   if lacking := [path.name for path in paths if not path.exists()]:
     also = '' if where else f', and no {INDEX}'
     listed = ', '.join(lacking[:SHARDS_NAMED])
@@ -208,13 +222,23 @@ def _held(folder):
       for name in [*file.keys()]:
         if where is not None and where.get(name) != path.name:
           continue
+        if _is_left_out(name):
+          continue
         one = file.get_slice(name)
         _check_float(path, name, one.get_dtype())
         held[name] = _Held(path, tuple(one.get_shape()), one.get_dtype())
+  return held
+
+
+def _is_left_out(name):
+  return name.endswith(DERIVED) or name.startswith(SKIPPED)
+
+
+def _of_torch(path):
   return {
-    name: x
-    for name, x in held.items()
-    if not (name.endswith(DERIVED) or name.startswith(SKIPPED))
+    name: _Held(path, x.shape, 'F32', x)
+    for name, x in tensors_lib.read(path).items()
+    if not _is_left_out(name)
   }
 
 

@@ -32,7 +32,7 @@ FREE = {  # options of a model that its config.json doesn't describe
   'forget_biases',
   'unroll',
 }
-CONTEXTS = ('max_position_embeddings', 'model_max_length')
+CONTEXTS = ('max_position_embeddings', 'model_max_length', 'n_positions')
 CONTEXT = 4096  # tokens at most, without a config that says how many
 
 
@@ -59,7 +59,9 @@ def read(
     raw = request.completed(_raw({**options, **(others or {})}), source.config)
     if source.config is None:
       context = keys.whole(_context(keys.values), CONTEXT)
-      raw['data']['length'] = min(context, CONTEXT)
+      raw['data']['length'] = length = min(context, CONTEXT)
+      tokens = raw['sample']['new_tokens']
+      raw['sample']['new_tokens'] = min(tokens, length // 2)
     return config_lib.parse(_fitted(raw))
   except errors.InputError as error:
     where = '' if str(error).startswith(str(keys.path)) else f'{keys.path}: '
@@ -114,7 +116,7 @@ def describe(
     if not {*bundle.config.model.pattern} <= {*architecture.CELLS}:
       continue
     own = {
-      'architectures': [f'{architecture.MODEL_TYPES[model_type]}ForCausalLM'],
+      'architectures': [architecture.MODEL_TYPES[model_type]],
       **architecture.describe(bundle.config, model_type),
     }
     candidates = [source | own]

@@ -144,6 +144,6 @@ def describe_cells(
   return [by_cell[cell] for cell in cells], keys
 
 
-def activation(mlp: str) -> str:
-  """Returns the first hidden_act of an MLP, or our name where it has none."""
-  return next((act for act, ours in ACTIVATIONS.items() if ours == mlp), mlp)
+def activation(mlp: str, known: Mapping[str, str] = ACTIVATIONS) -> str:
+  """Returns the first name of an MLP's activation; ours where it has none."""
+  return next((act for act, ours in known.items() if ours == mlp), mlp)

@@ -9,6 +9,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import tokenizer_file
+from rnn_jax.data.text import tokenizer_training
 from rnn_jax.interop import keys as keys_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import files
@@ -16,6 +17,8 @@ from rnn_jax.system import files
 TOKENIZER = 'tokenizer.json'
 CONFIG = 'tokenizer_config.json'
 TEMPLATE = 'chat_template.jinja'
+BYTE_PAIRS = ('vocab.json', 'merges.txt')
+BOUNDARY = '<|endoftext|>'  # of these
 
 
 def read(
@@ -34,7 +37,7 @@ def read(
   path, size = folder / TOKENIZER, keys.whole('vocab_size')
   template, boundary = None, _boundary(keys, size)
   if not path.exists():
-    return tokenizer_lib.Numbers(size)
+    return _byte_pairs(folder) or tokenizer_lib.Numbers(size)
   model = keys_lib.read(path, files.LIMIT).values
   with _usable(path):
     tokenizer_file.check(model, size)
@@ -44,6 +47,27 @@ def read(
     template, boundary = _read_template(folder, source, model)
   with _usable(path):
     return tokenizer_lib.Pretrained(model, size, boundary, template)
+
+
+def _byte_pairs(folder):
+  """Returns the tokenizer of vocab.json and merges.txt, GPT-2's; else None."""
+  vocabulary, merges = (folder / name for name in BYTE_PAIRS)
+  if not (vocabulary.exists() and merges.exists()):
+    return None
+  keys = keys_lib.read(vocabulary, files.LIMIT)
+  for name in keys.values:
+    keys.whole(name, least=0)
+  entries = dict(keys.values)
+  if entries.get(BOUNDARY) != len(entries) - 1:
+    raise errors.InputError(
+      f'{vocabulary}: {BOUNDARY}={entries.get(BOUNDARY)!r} is not the last of '
+      f'{len(entries)} entries, as in GPT-2: remove the file to use only ids'
+    )
+  del entries[BOUNDARY]
+  with files.reading(merges, f'get it and {vocabulary.name} again'):
+    lines = files.read_text(merges).splitlines()
+    pairs = [x.split(' ') for x in lines if x and x[:8] != '#version']
+    return tokenizer_training.byte_pairs(entries, pairs)
 
 
 @contextlib.contextmanager

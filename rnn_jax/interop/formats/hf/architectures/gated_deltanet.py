@@ -21,7 +21,10 @@ from rnn_jax.interop import table
 from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf.architectures import llama
 
-MODEL_TYPES = {'gated_deltanet': 'GatedDeltaNet', 'delta_net': 'DeltaNet'}
+MODEL_TYPES = {
+  'gated_deltanet': 'GatedDeltaNetForCausalLM',
+  'delta_net': 'DeltaNetForCausalLM',
+}
 CELL_OF = {'gated_deltanet': 'gated_deltanet', 'delta_net': 'deltanet'}
 CELLS = (*CELL_OF.values(),)
 NAMES = table.Names('model.embeddings', 'model.norm', 'model.layers')

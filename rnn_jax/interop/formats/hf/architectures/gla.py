@@ -20,7 +20,7 @@ from rnn_jax.interop import table
 from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf.architectures import gated_deltanet
 
-MODEL_TYPES = {'gla': 'GLA'}
+MODEL_TYPES = {'gla': 'GLAForCausalLM'}
 CELLS = ('gla',)
 NAMES = gated_deltanet.NAMES
 PROJECTED = {  # the parts of our projection

@@ -30,7 +30,7 @@ from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf.architectures import llama
 from rnn_jax.interop.formats.hf.architectures import mixtral
 
-MODEL_TYPES = {'kimi_linear': 'KimiLinear'}
+MODEL_TYPES = {'kimi_linear': 'KimiLinearForCausalLM'}
 NAMES = llama.NAMES
 CELLS = ('kda', 'latent_attention')
 KINDS = {'linear_attention': 'kda', 'full_attention': 'latent_attention'}

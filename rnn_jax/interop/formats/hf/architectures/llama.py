@@ -18,10 +18,10 @@ from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf import rotary
 
 MODEL_TYPES = {
-  'llama': 'Llama',
-  'mistral': 'Mistral',
-  'qwen2': 'Qwen2',
-  'qwen3': 'Qwen3',
+  'llama': 'LlamaForCausalLM',
+  'mistral': 'MistralForCausalLM',
+  'qwen2': 'Qwen2ForCausalLM',
+  'qwen3': 'Qwen3ForCausalLM',
 }
 CELLS = ('attention',)
 NAMES = table.Names('model.embed_tokens', 'model.norm', 'model.layers')

@@ -16,7 +16,7 @@ from rnn_jax.interop import table
 from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf.architectures import mamba2
 
-MODEL_TYPES = {'mamba': 'Mamba'}
+MODEL_TYPES = {'mamba': 'MambaForCausalLM'}
 CELLS = ('mamba',)
 NAMES = mamba2.NAMES
 NEEDED = {'use_bias': False}

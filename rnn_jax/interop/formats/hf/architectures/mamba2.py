@@ -16,7 +16,7 @@ from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import table
 from rnn_jax.interop.formats.hf import fields
 
-MODEL_TYPES = {'mamba2': 'Mamba2'}
+MODEL_TYPES = {'mamba2': 'Mamba2ForCausalLM'}
 CELLS = ('mamba2',)
 NAMES = table.Names('backbone.embeddings', 'backbone.norm_f', 'backbone.layers')
 MIXED = ('value', 'key', 'query')

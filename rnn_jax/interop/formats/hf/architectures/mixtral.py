@@ -22,7 +22,10 @@ from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf import rotary
 from rnn_jax.interop.formats.hf.architectures import llama
 
-MODEL_TYPES = {'mixtral': 'Mixtral', 'qwen3_moe': 'Qwen3Moe'}
+MODEL_TYPES = {
+  'mixtral': 'MixtralForCausalLM',
+  'qwen3_moe': 'Qwen3MoeForCausalLM',
+}
 LIKE = {'mixtral': 'mistral', 'qwen3_moe': 'qwen3'}  # whose attention it is
 NAMES = llama.NAMES
 CELLS = ('attention',)

@@ -25,7 +25,7 @@ from rnn_jax.interop.formats.hf import rotary
 from rnn_jax.interop.formats.hf.architectures import llama
 from rnn_jax.interop.formats.hf.architectures import mixtral
 
-MODEL_TYPES = {'qwen3_next': 'Qwen3Next'}
+MODEL_TYPES = {'qwen3_next': 'Qwen3NextForCausalLM'}
 NAMES = llama.NAMES
 CELLS = ('gated_deltanet', 'attention')
 KINDS = {'linear_attention': 'gated_deltanet', 'full_attention': 'attention'}

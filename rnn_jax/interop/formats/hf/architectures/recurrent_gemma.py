@@ -26,7 +26,7 @@ from rnn_jax.interop.formats.hf import fields
 from rnn_jax.interop.formats.hf import rotary
 from rnn_jax.interop.formats.hf.architectures import llama
 
-MODEL_TYPES = {'recurrent_gemma': 'RecurrentGemma'}
+MODEL_TYPES = {'recurrent_gemma': 'RecurrentGemmaForCausalLM'}
 CELLS = ('rg_lru', 'attention')
 NAMES = table.Names('model.embed_tokens', 'model.final_norm', 'model.layers')
 BLOCKS = {'recurrent': 'rg_lru', 'attention': 'attention'}  # block_types

@@ -24,7 +24,7 @@ from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import table
 from rnn_jax.interop.formats.hf import fields
 
-MODEL_TYPES = {'rwkv7': 'RWKV7'}
+MODEL_TYPES = {'rwkv7': 'RWKV7ForCausalLM'}
 CELLS = ('rwkv7',)
 NAMES = table.Names(
   'model.embeddings',

@@ -19,7 +19,7 @@ from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import table
 from rnn_jax.interop.formats.hf import fields
 
-MODEL_TYPES = {'xlstm': 'xLSTM'}
+MODEL_TYPES = {'xlstm': 'xLSTMForCausalLM'}
 CELLS = ('mlstm',)
 NAMES = table.Names(
   'backbone.embeddings', 'backbone.out_norm', 'backbone.blocks'
