@@ -111,31 +111,28 @@ def describe(
     InputError: names the options that the closest architecture lacks.
   """
   source = kept(bundle.kept, CONFIG).values
-  closest: list[str] | None = None
+  closest: list[str] = []
+  refusals: list[str] = []
   for architecture, model_type in architectures.known(source.get('model_type')):
     if not {*bundle.config.model.pattern} <= {*architecture.CELLS}:
       continue
-    own = {
-      'architectures': [architecture.MODEL_TYPES[model_type]],
-      **architecture.describe(bundle.config, model_type),
-    }
-    candidates = [source | own]
-    if source.get('model_type') == model_type:
-      candidates.insert(0, own | source)  # may say the same in another way
-    for keys in candidates:
-      theirs = _complete(bundle, keys, model_type)
-      differences = _differences(bundle.config, architecture, theirs)
+    for theirs in _candidates(bundle, source, architecture, model_type):
+      try:
+        differences = _differences(bundle.config, architecture, theirs)
+      except errors.InputError as error:
+        refusals.append(f'{error} ({model_type})')
+        differences = []
+        continue
       if not differences:
         size = bundle.tokenizer.size
         rows = architectures.tensors(architecture, bundle.config, size)
         return theirs, [x for x in rows if isinstance(x, table.Tensor)]
-    if closest is None or len(differences) < len(closest):
+    if differences and (not closest or len(differences) < len(closest)):
       closest = [f'{x} ({model_type})' for x in differences]
-  if closest is None:
-    cells = [*bundle.config.model.pattern]
-    closest = [f'no architecture has the cells {cells}']
+  cells = [*bundle.config.model.pattern]
+  reasons = closest or refusals or [f'no architecture has the cells {cells}']
   raise errors.InputError(
-    'transformers has no such model: ' + '; '.join(closest)
+    'transformers has no such model: ' + '; '.join(reasons)
   )
 
 
@@ -143,6 +140,18 @@ def _context(keys):
   """Returns the name of the longest context in a config.json."""
   named = [name for name in CONTEXTS if name in keys]
   return named[0] if named else CONTEXTS[0]
+
+
+def _candidates(bundle, source, architecture, model_type):
+  """Returns what may be the config.json of a model that came with `source`."""
+  own = {
+    'architectures': [architecture.MODEL_TYPES[model_type]],
+    **architecture.describe(bundle.config, model_type),
+  }
+  candidates = [source | own]
+  if source.get('model_type') == model_type:
+    candidates.insert(0, own | source)  # may say the same in another way
+  return [_complete(bundle, keys, model_type) for keys in candidates]
 
 
 def _complete(bundle, keys, model_type):
@@ -161,13 +170,9 @@ def _complete(bundle, keys, model_type):
 
 def _differences(config, architecture, theirs):
   """Returns the options of a model that its config.json doesn't describe."""
-  try:
-    options = architecture.options(keys_lib.Keys(CONFIG, theirs))
-    raw = _fitted(request.completed(_raw(options), config))
-    read = config_lib.parse(raw)
-  except errors.InputError as error:
-    return [str(error)]
-  ours, theirs = _flat(config), _flat(read)
+  options = architecture.options(keys_lib.Keys(CONFIG, theirs))
+  raw = _fitted(request.completed(_raw(options), config))
+  ours, theirs = _flat(config), _flat(config_lib.parse(raw))
   return [
     f'{key}={value!r}, not {theirs.get(key)!r}'
     for key, value in ours.items()
