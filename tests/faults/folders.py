@@ -338,7 +338,8 @@ def _zeros(keys):
     options.get('model.cells') or options['model.cell'], layout='packed'
   )
   config_lib.override(raw, options)
-  raw.data.length = 32
+  raw.data.length = keys.get('n_positions', 32)
+  raw.sample.new_tokens = 4
   listed = architectures.tensors(
     architecture, config_lib.parse(raw), keys['vocab_size']
   )
