@@ -153,7 +153,11 @@ def of_rows(
   from benchmarks.harness import plots
   from benchmarks.harness import tables
 
-  parts = [*suite.report(rows, plots.Plots(docs, prefix, draw))]
+  provenance = getattr(suite, 'provenance', tables.provenance)
+  parts = [
+    provenance(rows),
+    *suite.report(rows, plots.Plots(docs, prefix, draw)),
+  ]
   parts += tables.failures(rows, '\n'.join(parts))
   return '\n\n'.join(filter(None, parts))
 

@@ -10,8 +10,9 @@ A benchmark is a file of benchmarks/suites with
 and, where they are needed, TIMED = True (its figures are times: they are
 measured between reference steps, see comparison.py), PLATFORM ('cpu' or 'gpu':
 it is refused elsewhere), compiles_ahead(case) (it can be rehearsed; whether the
-case's workload compiles for a GPU that isn't attached) and select(rows), in the
-place of tables.newest.
+case's workload compiles for a GPU that isn't attached), and select(rows) and
+provenance(rows) in the place of tables.newest and tables.provenance. A report
+begins with the provenance and ends with the failures that it doesn't name.
 
 A case names a workload: a function of that file, of benchmarks/workloads or of
 the fuzzer, tests/faults. It runs in a process of its own. The process that

@@ -132,6 +132,5 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     ]
     for name, row in measured.items()
   )
-  yield tables.provenance(rows)
   head = ['implementation', 'inputs', 'operands', *gates]
   yield tables.table(' | '.join(head), lines)

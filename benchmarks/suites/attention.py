@@ -81,7 +81,6 @@ def _shape(length, quick):
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Times (medians) and temporaries by length, and what blocks save."""
   by_length = curves.of(rows, 'length')
-  yield tables.provenance(rows)
   yield curves.table(by_length, 'length')
   yield from curves.pictures(by_length, 'length', plots, 'forward and backward')
   yield '\n'.join(f'* {line}' for line in _ratios(by_length))

@@ -213,7 +213,6 @@ COLUMNS = {
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A table and a plot for each data set."""
-  yield tables.provenance(rows)
   names = (row['parameters'].get('name') for row in rows.values())
   for name in dict.fromkeys(filter(None, names)):
     chosen = tables.with_prefix(rows, f'{name}: ')

@@ -106,7 +106,6 @@ def select(rows: Iterable[tables.Row]) -> dict[str, tables.Rows]:
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A line for each cell."""
   del plots
-  yield tables.provenance(rows)
   yield _spread(rows)
   cells = dict.fromkeys(name.partition(': ')[0] for name in rows)
   yield tables.table(HEAD, [_line(cell, rows) for cell in cells])

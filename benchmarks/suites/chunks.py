@@ -75,5 +75,4 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     means = [math.prod(some) ** (1 / len(some)) for some in ratios]
     lines.append(['relative to the best, mean', *map(tables.times, means)])
   head = ['(B, L, H, K, P)', *(f'{length} steps' for length in lengths)]
-  yield tables.provenance(rows)
   yield tables.table(' | '.join(head), lines)

@@ -292,7 +292,6 @@ HEAD = (
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """What each way costs and what it saves."""
-  yield tables.provenance(rows)
   for row in rows.values():
     if 'variants' in row:
       yield (

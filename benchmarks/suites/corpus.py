@@ -430,7 +430,6 @@ RESUMED_COLUMNS = {
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A line for each corpus, memory over time; batches by themselves."""
-  yield tables.provenance(rows)
   alone = {
     prefix: tables.with_prefix(rows, prefix)
     for prefix in ('pipeline: ', 'resume: ')

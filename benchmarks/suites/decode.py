@@ -58,7 +58,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A latency is the least of the repeats, which other work on the machine
   doesn't affect; rates are of medians.
   """
-  yield tables.provenance(rows)
   if single := {name: rows[name] for name in SINGLE if name in rows}:
     yield tables.by_row('what', single, LATENCY)
   if row := tables.good(rows, 'one step'):

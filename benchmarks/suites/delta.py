@@ -97,7 +97,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
 
 def table(rows: tables.Rows, expected: Iterable[case.Case]) -> tables.Report:
   """The same of any suite with such cases."""
-  yield tables.provenance(rows)
   yield tables.table(HEAD, [_line(rows, name) for name in rows])
   yield tables.unmeasured(expected, rows)
 

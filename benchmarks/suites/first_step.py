@@ -94,6 +94,5 @@ COLUMNS = {
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A line for each start."""
-  yield tables.provenance(rows)
   starts = {n: row for n, row in rows.items() if n.startswith('main job')}
   yield tables.by_row('what', starts, COLUMNS)

@@ -340,7 +340,6 @@ def select(rows: list[tables.Row]) -> dict[str, tables.Rows]:
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """One page of all results, or of a rehearsal."""
-  yield tables.provenance(rows)
   if any('rehearsal' in row for row in rows.values()):
     yield from _rehearsed(rows)
     return

@@ -82,7 +82,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     plain = PLAIN.get(group.partition(' ')[0], EXPERTS[0])
     return tables.relative(row, tables.good(rows, f'{group}: {plain}'))
 
-  yield tables.provenance(rows)
   yield tables.by_row(
     'operation',
     rows,

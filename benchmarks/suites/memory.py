@@ -106,7 +106,6 @@ def step_memory(
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A table for each model, and what each technique saves."""
-  yield tables.provenance(rows)
   for size in dict.fromkeys(name.partition(':')[0] for name in rows):
     chosen = tables.with_prefix(rows, f'{size}: ')
     totals = {name: row.get('total_bytes') for name, row in chosen.items()}

@@ -175,7 +175,6 @@ COLUMNS = {
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A table for each cell: the difference, and shares of one device's bytes."""
-  yield tables.provenance(rows)
   for cell in dict.fromkeys(name.partition(':')[0] for name in rows):
     yield f'**{cell}**'
     yield tables.by_row('mesh', tables.with_prefix(rows, f'{cell}: '), COLUMNS)

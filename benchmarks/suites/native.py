@@ -79,7 +79,6 @@ HEAD = (
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A line for each form of each case."""
-  yield tables.provenance(rows)
   yield tables.table(HEAD, [_line(rows, name) for name in rows])
 
 

@@ -123,7 +123,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     if 'held_out' in row:
       by_name.setdefault(name.partition(',')[0], []).append(row)
   best = {name: min(some, key=_held_out) for name, some in by_name.items()}
-  yield tables.provenance(rows)
   if best:
     steps = next(iter(best.values()))['steps']
     yield f'Losses in nats per byte after {steps} steps, the best first.'

@@ -176,7 +176,6 @@ COLUMNS = {
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A table for each kind of layer."""
-  yield tables.provenance(rows)
   for kind in KINDS:
     chosen = tables.with_prefix(rows, f'{kind}: ')
     if chosen:

@@ -152,7 +152,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     for name, row in rows.items()
     if not name.startswith('reference') and not name.endswith(ROOFLINE)
   }
-  yield tables.provenance(rows)
   yield tables.by_row('what', turns, COLUMNS)
   head = (
     f"job | input, tokens/s | times the CPU's step (goal: {GOAL}) | "

@@ -112,7 +112,6 @@ def step(
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Tables and figures of each model: weak, strong, and other meshes."""
-  yield tables.provenance(rows)
   models = {}
   for name, row in rows.items():
     model, _, rest = name.partition(', ')

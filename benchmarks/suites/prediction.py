@@ -86,7 +86,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     failed = 'plans' not in row
     cells = [tables.short(row), *'----'] if failed else _cells(row['plans'])
     lines.append([model, mesh, *cells])
-  yield tables.provenance(rows)
   yield tables.table(HEAD, lines)
 
 

@@ -275,7 +275,6 @@ LOGITS = {
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Differences of logits, then the large model."""
-  yield tables.provenance(rows)
   if logits := tables.with_prefix(rows, 'logits: '):
     yield tables.by_row('of transformers', logits, LOGITS)
   yield tables.table(

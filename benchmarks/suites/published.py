@@ -185,7 +185,6 @@ COMPARED = {  # with our training step
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """The tables, the ratios and the claims."""
-  yield tables.provenance(rows)
   yield from result_tables(rows)
   steps = {
     name: 1e3 * seconds

@@ -234,7 +234,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
 
   Speed is PyTorch's time over ours, of its fastest form.
   """
-  yield tables.provenance(rows)
   yield _behind(rows)
   for what, (shapes, impls) in KINDS.items():
     forms = CELL_FORMS if what == 'stepping' else ()

@@ -62,7 +62,6 @@ HEAD = (
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A table for each length: what schedules hold and cost."""
-  yield tables.provenance(rows)
   by_length = {}
   for name, row in rows.items():
     schedule, _, steps = name.removesuffix(' steps').rpartition(', ')

@@ -99,7 +99,6 @@ CLAIMS = (
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Time and memory against each size, with fitted exponents."""
-  yield tables.provenance(rows)
   for kind in ('length', 'batch', 'width', 'layers'):
     if not (curves := curves_lib.of(rows, kind)):
       continue

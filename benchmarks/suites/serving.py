@@ -143,7 +143,6 @@ def _tiny(given):
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Goals and figures, then each measurement by itself."""
-  yield tables.provenance(rows)
   good = {name: row for name, row in rows.items() if 'error' not in row}
   if sized := [row for row in good.values() if 'state_bytes' in row]:
     yield (

@@ -141,7 +141,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   steps = {
     name: row for name, row in rows.items() if not name.startswith(LARGEST)
   }
-  yield tables.provenance(rows)
   yield tables.by_row(
     'config',
     steps,

@@ -153,7 +153,6 @@ def _row(answers: Sequence, wanted: Sequence, texts, features):
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Accuracy of each classifier, the best first."""
   del plots
-  yield tables.provenance(rows)
   best = dict(sorted(rows.items(), key=lambda x: -x[1].get('accuracy', 0)))
   yield tables.by_row(
     'classifier',

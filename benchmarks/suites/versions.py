@@ -91,14 +91,22 @@ def cases(quick: bool) -> list[case.Case]:
   ]
 
 
+def provenance(rows: tables.Rows) -> str:
+  """A paragraph for each version."""
+  return '\n\n'.join(map(tables.provenance, filter(None, _by_version(rows))))
+
+
+def _by_version(rows):
+  """The rows of this environment, and those of the other one."""
+  other = {name: row for name, row in rows.items() if name.endswith(OTHER)}
+  return {name: rows[name] for name in rows if name not in other}, other
+
+
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A line for each work; above 1 x, the other version takes longer."""
-  here = {name: row for name, row in rows.items() if not name.endswith(OTHER)}
-  other = {name: row for name, row in rows.items() if name.endswith(OTHER)}
+  here, other = _by_version(rows)
   if not here or not other:
     return
-  yield tables.provenance(here)
-  yield tables.provenance(other)
   ours, theirs = (f'jax {_jax(some)}' for some in (here, other))
   head = ['work', ours, theirs, 'relative (95 % interval)']
   head += [f'compiling, {name}' for name in (ours, theirs)]

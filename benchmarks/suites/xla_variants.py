@@ -115,7 +115,6 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   the equations need at its measured peak, or its arguments and results moved
   once at its measured bandwidth, whichever is longer.
   """
-  yield tables.provenance(rows)
   yield from result_tables(rows)
   yield tables.unmeasured(cases(False), rows)
   times = {n: 1e3 * r['median'] for n, r in _steps(rows) if 'median' in r}

@@ -185,7 +185,6 @@ select = tables.newest_of_any_device  # none depends on the device
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """The attempts and what went wrong, by group and in all."""
   del plots
-  yield tables.provenance(rows)
   groups = {name: row for name, row in rows.items() if name != GENERATION}
   good = [row for row in groups.values() if 'error' not in row]
   kinds = {kind.replace(' ', '_'): kind for kind in commands.KINDS}
