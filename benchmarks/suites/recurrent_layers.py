@@ -11,6 +11,7 @@ cell through torch.compile, which leaves whole layers as they are.
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 
 from benchmarks.harness import case
@@ -45,44 +46,38 @@ OURS_TRAINING = ([32, 512, 128], [1, 4096, 128])
 
 def cases(quick: bool) -> list[case.Case]:
   """Training and stepping of each cell at each shape: PyTorch, then ours."""
-  listed = []
-  for cell in CELLS:
-    for what, (shapes, impls) in KINDS.items():
-      for shape in shapes:
-        size = {'cell': cell, 'shape': [2, 4, 8] if quick else shape}
-        name = _name(what, cell, shape)
-        workload = f'suites.recurrent_layers.{what}'
-        listed.append(
-          case.Case(f'{name}, PyTorch', f'{workload}_of_torch', size)
-        )
-        for form, compiled in CELL_FORMS.items() if what == 'stepping' else ():
-          theirs = size | {'compiled': compiled}
-          listed.append(
-            case.Case(
-              f'{name}, PyTorch, {form}',
-              f'{workload}_of_torch_cell',
-              theirs,
-              base=f'{name}, PyTorch',
-            )
-          )
-        for impl in impls:
-          ours = size | {'impl': impl}
-          listed.append(
-            case.Case(
-              f'{name}, {impl}', workload, ours, base=f'{name}, PyTorch'
-            )
-          )
+  return [*_beside_torch(quick), *_of_ours(quick)]
+
+
+def _beside_torch(quick):
+  for cell, (what, (shapes, impls)) in itertools.product(CELLS, KINDS.items()):
+    for shape in shapes:
+      name = _name(what, cell, shape)
+      base, size = f'{name}, PyTorch', {'cell': cell, 'shape': shape}
+      forms = CELL_FORMS if what == 'stepping' else {}
+      yield _case(base, f'{what}_of_torch', size, quick)
+      for form, compiled in forms.items():
+        theirs = size | {'compiled': compiled}
+        workload = f'{what}_of_torch_cell'
+        yield _case(f'{base}, {form}', workload, theirs, quick, base)
+      for impl in impls:
+        ours = size | {'impl': impl}
+        yield _case(f'{name}, {impl}', what, ours, quick, base)
+
+
+def _of_ours(quick):
   for cell, (file, options) in OURS.items():
     for shape in OURS_TRAINING:
-      size = {'cell': file, 'shape': [2, 4, 8] if quick else shape}
       name = _name('training', cell, shape)
       for impl in ('scan', 'native'):
-        ours = size | {'impl': impl, 'options': options}
-        workload = 'suites.recurrent_layers.training'
-        listed.append(
-          case.Case(f'{name}, {impl}', workload, ours, base=f'{name}, scan')
-        )
-  return listed
+        ours = {'cell': file, 'shape': shape, 'impl': impl, 'options': options}
+        yield _case(f'{name}, {impl}', 'training', ours, quick, f'{name}, scan')
+
+
+def _case(name, workload, parameters, quick, base=''):
+  small = {'shape': [2, 4, 8]} if quick else {}
+  workload = f'suites.recurrent_layers.{workload}'
+  return case.Case(name, workload, parameters | small, base=base)
 
 
 def _name(what, cell, shape):
