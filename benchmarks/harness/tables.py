@@ -63,12 +63,19 @@ def by_row(
 ) -> str:
   """A table with a line for each row: its name, then what each column says.
 
-  A row with an error has that in the first column, and '-' in the others.
+  A row with an error has that in the first column, and '-' in the others. With
+  a label such as 'work | form', names are split at the first ': '.
   """
+  parts = label.count(' | ')
   lines = (
-    [name, short(row), *['-'] * (len(columns) - 1)]
-    if 'error' in row
-    else [name, *(cell(row) for cell in columns.values())]
+    [
+      *name.split(': ', parts),
+      *(
+        [short(row), *['-'] * (len(columns) - 1)]
+        if 'error' in row
+        else [cell(row) for cell in columns.values()]
+      ),
+    ]
     for name, row in rows.items()
   )
   return table(' | '.join([label, *columns]), lines)

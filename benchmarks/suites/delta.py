@@ -22,41 +22,29 @@ SHAPES = ([8, 2048, 4, 64, 64], [8, 256, 4, 16, 48])  # B, L, H, K, P
 ROUNDS = 10
 FEW = 3  # of what runs step by step in Python
 NATIVE = {'impl': 'native', 'dtype': 'float32', 'chunk_length': 32}
-FLA = 'linear_attention.fla'
 Forms = Mapping[str, tuple[str, tables.Row, int]]
+
+
+def _fla(rule, form):
+  return 'linear_attention.fla', {'rule': rule, 'form': form}, FEW
+
+
 # Label: workload, parameters, rounds. The first is the base.
 FORMS: Forms = {
   'gated linear attention, native': ('operators.recurrence', NATIVE, ROUNDS),
-  'gated linear attention, flash-linear-attention': (
-    FLA,
-    {'rule': 'gla', 'form': 'recurrent'},
-    FEW,
-  ),
-  'delta rule, native': (
-    'operators.delta',
-    {'form': 'rule', 'impl': 'native'},
-    ROUNDS,
-  ),
-  'general form, native': (
-    'operators.delta',
-    {'form': 'general', 'impl': 'native'},
-    ROUNDS,
-  ),
-  'delta rule, chunked': (
-    'operators.delta',
-    {'form': 'rule', 'impl': 'chunked'},
-    ROUNDS,
-  ),
-  'delta rule, flash-linear-attention': (
-    FLA,
-    {'rule': 'kda', 'form': 'recurrent'},
-    FEW,
-  ),
-  'delta rule, flash-linear-attention, chunked': (
-    FLA,
-    {'rule': 'kda', 'form': 'chunk'},
-    FEW,
-  ),
+  'gated linear attention, flash-linear-attention': _fla('gla', 'recurrent'),
+  **{
+    f'{name}, {impl}': ('operators.delta', {'form': form, 'impl': impl}, ROUNDS)
+    for name, form, impl in (
+      ('delta rule', 'rule', 'native'),
+      ('general form', 'general', 'native'),
+      ('delta rule', 'rule', 'chunked'),
+    )
+  },
+  **{
+    f'delta rule, flash-linear-attention{name}': _fla('kda', form)
+    for name, form in (('', 'recurrent'), (', chunked', 'chunk'))
+  },
 }
 
 
@@ -84,12 +72,6 @@ def compared(forms: Forms, quick: bool) -> Iterator[case.Case]:
         )
 
 
-HEAD = (
-  'work | form | median | relative (95 % interval) | temporaries | '
-  'difference from ours'
-)
-
-
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A line for each form of each case."""
   yield from table(rows, cases(False))
@@ -97,20 +79,18 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
 
 def table(rows: tables.Rows, expected: Iterable[case.Case]) -> tables.Report:
   """The same of any suite with such cases."""
-  yield tables.table(HEAD, [_line(rows, name) for name in rows])
+  yield tables.by_row(
+    'work | form',
+    rows,
+    {
+      'median': tables.timed,
+      'relative (95 % interval)': lambda row: tables.relative(
+        row, rows.get(row.get('base'))
+      ),
+      'temporaries': lambda row: tables.mebibytes(row.get('temp_bytes')),
+      'difference from ours': lambda row: (
+        f'{row["difference"]:.1e}' if 'difference' in row else '-'
+      ),
+    },
+  )
   yield tables.unmeasured(expected, rows)
-
-
-def _line(rows, name):
-  row = rows[name]
-  work, _, form = name.partition(': ')
-  if 'error' in row:
-    return [work, form, tables.short(row), '-', '-', '-']
-  return [
-    work,
-    form,
-    tables.timed(row),
-    tables.relative(row, rows.get(row.get('base'))),
-    tables.mebibytes(row.get('temp_bytes')),
-    f'{row["difference"]:.1e}' if 'difference' in row else '-',
-  ]
