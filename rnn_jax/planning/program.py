@@ -196,5 +196,5 @@ def of_one_device(
   """
   made = workload(one_device(config))
   traced = made.programs.trace_train(rows, config.data.length)
-  state = sum(batch_size.state_bytes(made.programs, rows))
+  state = sum(batch_size.state_bytes(made.programs))
   return flops_lib.count(traced.jaxpr), state

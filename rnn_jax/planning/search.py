@@ -102,7 +102,7 @@ def model(request: plan_lib.Request) -> Model:
   """Returns the Model of a request."""
   config = program_lib.one_device(request.config)
   programs = program_lib.workload(config).programs
-  state = jax.eval_shape(lambda: programs.states.init(0, request.rows))
+  state = programs.states.like(request.rows)
   baseline = predict.one_device_seconds(
     request.config, request.rows, request.device, request.efficiency
   )

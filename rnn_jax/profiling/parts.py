@@ -52,7 +52,7 @@ def measure(
     rows: of a batch.
     options: of XLA, for the step only.
   """
-  params, optimizer = batch_size.state_bytes(workload.programs, rows)
+  params, optimizer = batch_size.state_bytes(workload.programs)
   parts = _parts(workload, rows)
   programs = {
     name: target.compiled(jax.jit(run).trace(*parts.arguments))

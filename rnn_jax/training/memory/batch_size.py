@@ -91,7 +91,7 @@ class Search:
     Raises:
       InputError: `multiple` rows, the fewest, don't fit.
     """
-    params, optimizer = state_bytes(self._programs, self.multiple)
+    params, optimizer = state_bytes(self._programs)
     fixed = (
       f'{budget.name}: parameters and optimizer state need '
       f'{params + optimizer:,} bytes ({(params + optimizer) / 2**30:.3g} GiB)'
@@ -111,9 +111,9 @@ class Search:
     return target.memory(self._programs.compile_train(rows, self.length))
 
 
-def state_bytes(programs: programs_lib.Programs, rows: int) -> tuple[int, int]:
+def state_bytes(programs: programs_lib.Programs) -> tuple[int, int]:
   """Returns the bytes of (all parameters, the optimizer's state)."""
-  state = jax.eval_shape(lambda: programs.states.init(0, rows))
+  state = programs.states.like()
   return tree_bytes(state.params), tree_bytes(state.opt_state)
 
 
