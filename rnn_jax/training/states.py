@@ -36,6 +36,7 @@ class States:
     carry_axes: logical axes of the recurrent state; None: it isn't carried from
       batch to batch.
     carry_specs: its PartitionSpecs, or None.
+    shardings: of a state between steps.
   """
 
   def __init__(
@@ -50,7 +51,6 @@ class States:
     _check_compression(config.mesh.compression, mesh)
     self._task, self._train = task, config.train
     self._compressed = bool(config.mesh.compression)
-    self._offloaded = config.optimizer.offload
     # Jitted so that its trace serves the shapes and the initial state.
     self._init_parameters = jax.jit(task.init_parameters)
     shapes = jax.eval_shape(lambda: self._init_parameters(jax.random.key(0)))
@@ -70,8 +70,11 @@ class States:
     carries = config.data.carry_state
     self.carry_axes = task.state_axes() if carries else None
     self.carry_specs = self.placement.carry_specs(self.carry_axes)
+    self._on_devices = self.shardings = self._find_shardings()
+    if config.optimizer.offload:
+      self.shardings = _offloaded(self._on_devices)
     self._init = jax.jit(
-      self._new, static_argnums=(0, 1), out_shardings=self.shardings()
+      self._new, static_argnums=(0, 1), out_shardings=self.shardings
     )
 
   def init(self, seed: int, rows: int) -> TrainState:
@@ -95,7 +98,7 @@ class States:
       return state
     # The optimizer's state holds parameters as well.
     init = jax.jit(
-      self.optimizer.tx.init, out_shardings=self.shardings().opt_state
+      self.optimizer.tx.init, out_shardings=self.shardings.opt_state
     )
     return state.replace(opt_state=init(params))
 
@@ -103,9 +106,8 @@ class States:
     """Returns the carry before an evaluation; None if none is carried."""
     if self.carry_axes is None:
       return None
-    shardings = self.shardings().carry
     return jax.jit(
-      lambda: self._task.init_state(rows), out_shardings=shardings
+      lambda: self._task.init_state(rows), out_shardings=self.shardings.carry
     )()
 
   def rescale(self, state: TrainState, evaluations: int) -> TrainState:
@@ -125,23 +127,15 @@ class States:
   def like(self, rows: int = 1) -> TrainState:
     """Returns the shapes, dtypes and shardings of a state of so many rows."""
     shapes = jax.eval_shape(lambda: self._new(0, rows))
-    return with_shardings(shapes, self.shardings())
+    return with_shardings(shapes, self.shardings)
 
   def place(self, state: TrainState) -> TrainState:
     """Returns a step's new state, placed as the old one was."""
-    state = jax.lax.with_sharding_constraint(state, self._shardings_of_step())
-    opt_state = jax.device_put(state.opt_state, self.shardings().opt_state)
+    state = jax.lax.with_sharding_constraint(state, self._on_devices)
+    opt_state = jax.device_put(state.opt_state, self.shardings.opt_state)
     return state.replace(opt_state=opt_state)
 
-  def shardings(self) -> TrainState:
-    """Returns the shardings of a state between steps."""
-    shardings = self._shardings_of_step()
-    if not self._offloaded:
-      return shardings
-    opt_state = jax.tree.map(placement_lib.to_host, shardings.opt_state)
-    return shardings.replace(opt_state=opt_state)
-
-  def _shardings_of_step(self):
+  def _find_shardings(self):
     """Returns the shardings of a state that is on the devices whole."""
     place = self.placement
     whole = place.replicated
@@ -191,6 +185,11 @@ def with_shardings(shapes: PyTree, shardings: PyTree) -> PyTree:
     shapes,
     jax.tree.broadcast(shardings, shapes),
   )
+
+
+def _offloaded(shardings):
+  on_host = jax.tree.map(placement_lib.to_host, shardings.opt_state)
+  return shardings.replace(opt_state=on_host)
 
 
 def _check_compression(kind, mesh):
