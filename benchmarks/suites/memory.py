@@ -92,7 +92,7 @@ def step_memory(
   program = programs.compile_train(batch, parsed.data.length)
   seconds = time.perf_counter() - begin
   needed = target.memory(program)
-  params, optimizer = batch_size.state_bytes(programs, batch)
+  params, optimizer = batch_size.state_bytes(programs)
   return {
     'weights': params // 4,
     'parameter_bytes': params,

@@ -253,7 +253,7 @@ def state_bytes(zero):
   mesh = {'data': 1, 'fsdp': virtual.DEVICES, 'zero': zero}
   made = programs(config('min_lstm', mesh, width=256))
   state = jax.eval_shape(lambda: made.states.init(0, ROWS))
-  where, params = made.placement, state.params
+  where, params = made.states.placement, state.params
   parts = {
     'parameters': (params, where.shardings('parameters')),
     'gradients': (params, where.shardings('gradients')),
