@@ -5,6 +5,7 @@ import functools
 import gc
 import importlib.util
 import os
+import sys
 import time
 
 import hypothesis
@@ -32,6 +33,10 @@ os.environ['RNN_JAX_QUIET'] = '1'
 # A test that moves the home folder doesn't compile the C++ library again.
 with contextlib.suppress(cache.UnavailableError):
   os.environ['RNN_JAX_CACHE'] = str(cache.root())
+
+# They start a hundred processes, each of which would compile the package.
+sys.dont_write_bytecode = False
+os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
 
 # Tracing makes many objects, and few in circles.
 gc.freeze()

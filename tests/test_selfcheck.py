@@ -12,7 +12,6 @@ from rnn_jax.selfcheck import base
 from rnn_jax.selfcheck import delta as delta_check
 from rnn_jax.selfcheck import gla as gla_check
 from tests.support import launchers
-from tests.support import tiny
 
 
 @pytest.mark.native
@@ -75,7 +74,7 @@ def test_nan_is_an_infinite_error():
 
 @pytest.mark.slow
 def test_the_command_prints_a_table_and_its_verdict():
-  code, out, err = tiny.finish(tiny.launch('selfcheck', '--impl=step'))
+  code, out, err = launchers.run('selfcheck', '--impl=step')
   assert code == 0, err
   assert '8 of 8 within their bounds' in out
   code, _, err = launchers.run('selfcheck', '--impl=best')

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 CONFIDENCE = 0.95
 FEW = 4  # rounds: their extremes are the interval
@@ -40,6 +39,8 @@ class Ratio(NamedTuple):
 
 def of(seconds: Sequence[float], base: Sequence[float]) -> Ratio:
   """The ratio of times of the same rounds, at least one."""
+  from scipy import stats  # takes long to import
+
   rounds = min(len(seconds), len(base))
   ratios = np.divide(seconds[:rounds], base[:rounds])
   median = statistics.median(ratios.tolist())

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import sacrebleu
-from rouge_score import rouge_scorer
 
 from rnn_jax.data.text import turns
 from rnn_jax.evaluation import bertscore
@@ -156,6 +155,8 @@ def distinct(texts: Sequence[str], n: int) -> float:
 
 def _rouge(predictions):
   """Returns {name: F-measure of each reply}."""
+  from rouge_score import rouge_scorer  # takes long to import
+
   scorer = rouge_scorer.RougeScorer(ROUGE, use_stemmer=True)
   each = [
     scorer.score(row['reference'], row['predicted']) for row in predictions

@@ -49,14 +49,12 @@ NUMBERS = [10 * block + n for block in range(20) for n in range(3)]
 def test_numbers_follow_each_other_from_any_state(workers):
   batches = loader.Loader(Made(), workers)
   assert taken(batches, 10) == NUMBERS[:10]
-  state = batches.get_state()
-  assert state == {'batch': NUMBERS[9] + 1}
+  assert batches.get_state() == {'batch': NUMBERS[9] + 1}
   assert taken(batches, 5) == NUMBERS[10:15]
-  for cut in (13, 3):
+  # Each jump starts workers, which takes most of the time of this test.
+  for cut in (3,) if workers else (13, 3, 10):
     batches.set_state({'batch': NUMBERS[cut]})
     assert taken(batches, 4) == NUMBERS[cut : cut + 4]
-  batches.set_state(state)
-  assert taken(batches, 5) == NUMBERS[10:15]
   batches.close()
 
 

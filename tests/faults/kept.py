@@ -132,6 +132,9 @@ class _Kept:
       data__cache=cache,
       data__tokenizer='bpe',
       data__vocabulary=300,
+      model__block='plain',  # compiles in half the time
+      model__mlp_width=0,
+      cell__preset='simple',
       train__steps=2,
       train__log_every=1,
       evaluate__every=0,

@@ -11,8 +11,10 @@ import pytest
 from absl.testing import flagsaver
 
 from launch import command
+from rnn_jax import command_line
 from rnn_jax import errors
 from tests.support import launchers
+from tests.support import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
 LAUNCHER = """
@@ -184,6 +186,16 @@ def test_help_is_short_and_holds_the_example(folder):
   assert re.search(r'\nFlags:\n(.*\n)*  --say +What\.', own)
   assert '--cpus' in common and '--cpus' not in own
   assert 'run_with_pdb' not in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'name', [command.name for command in command_line.commands()]
+)
+def test_each_command_starts_and_shows_its_example(name):
+  code, out, err = tiny.finish(tiny.launch(name, '--help'))
+  assert (code, err) == (0, '')
+  assert f'python -m launch.{name}' in out and '\nFlags:\n' in out
 
 
 @pytest.mark.parametrize('flag', ('-h', '--helpshort', '--helpfull'))

@@ -59,7 +59,8 @@ def run(grid, workdir, *flags):
 
 def stop_at(step, grid, workdir):
   """A SIGTERM when the first run has come that far. Returns like `run`."""
-  process = tiny.launch('experiments', f'--grid={grid}', f'--workdir={workdir}')
+  flags = f'--grid={grid}', f'--workdir={workdir}'
+  process = jobs.Process('experiments', *flags, env=jobs.environment())
   end = time.monotonic() + 600
   while not any(
     row['step'] >= step for row in metrics.read(workdir / 'good/seed0')

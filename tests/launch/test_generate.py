@@ -13,7 +13,6 @@ from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
 from tests.inference import runs
 from tests.support import launchers
-from tests.support import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
 LETTERS = tokenizer.Characters('\nabcdef')
@@ -124,8 +123,7 @@ def test_as_typed(run, tmp_path):
   assert out.startswith('abc')
   text = out[3:-1]
   stops = '--stream', f'--stop={text[5:7]}', '--stop=q'
-  process = tiny.launch('generate', *settings, *stops)
-  code, out, err = tiny.finish(process)
+  code, out, err = launchers.run('generate', *settings, *stops)
   assert (code, err) == (0, '')
   assert out[3:-1] == text.partition(text[5:7])[0]
   bad = f'--workdir={tmp_path}', '--prompt=abc'

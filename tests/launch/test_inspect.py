@@ -26,9 +26,8 @@ def workdir(tmp_path_factory):
 
 
 def test_a_report_is_printed_and_written(workdir):
-  code, out, err = tiny.finish(
-    tiny.launch('inspect', f'--workdir={workdir}', '--batches=1', '--json')
-  )
+  flags = f'--workdir={workdir}', '--batches=1', '--json'
+  code, out, err = launchers.run('inspect', *flags)
   assert code == 0, err
   report = json.loads(out.splitlines()[-1])
   folder = workdir / 'inspection'

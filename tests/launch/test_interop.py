@@ -47,18 +47,14 @@ def _converted(run, tmp_path_factory):
   export = 'export', f'--workdir={run}', form, f'--output={path}'
   convert = 'convert', f'--input={path}', form, f'--workdir={converted}'
   for arguments in (export, convert):
-    succeed(*arguments, launch=process)
+    succeed(*arguments)
   return converted
 
 
-def succeed(*arguments, launch=launchers.run):
-  code, out, err = launch(*arguments)
+def succeed(*arguments):
+  code, out, err = launchers.run(*arguments)
   assert code == 0, err
   return out
-
-
-def process(*arguments):
-  return tiny.finish(tiny.launch(*arguments))
 
 
 def test_a_run_goes_out_and_comes_back(run, converted):

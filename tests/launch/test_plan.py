@@ -8,6 +8,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.planning import program
 from rnn_jax.profiling import workload
+from tests.support import jobs
 from tests.support import launchers
 from tests.support import tiny
 from tests.support import virtual
@@ -52,7 +53,10 @@ def test_a_mesh_is_searched_for_and_real_steps_run_beside(tmp_path):
   raw.recurrence.impl = 'scan'  # the smallest program
   flags = '--devices=2', '--rows=8', '--target=cpu', '--confirm'
   config = tiny.write_config(tmp_path / 'config.py', raw)
-  process = tiny.launch('plan', f'--config={config}', *flags)
+  # Only a new process can have as many devices.
+  process = jobs.Process(
+    'plan', f'--config={config}', *flags, env=jobs.environment()
+  )
   code, out, err = tiny.finish(process)
   assert code == 0, err
   assert ': 2 x cpu, compiled in ' in out

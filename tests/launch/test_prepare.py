@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import shlex
 import subprocess
 import sys
@@ -12,8 +11,8 @@ import pytest
 
 from tests.support import launchers
 from tests.support import shared
+from tests.support import tiny
 
-ROOT = pathlib.Path(__file__).parents[2]
 READ = """
 import sys
 import tensorflow_datasets as tfds
@@ -28,22 +27,6 @@ assert 'tensorflow' not in sys.modules and 'rnn_jax' not in sys.modules
 def _shared():
   with shared.programs():
     yield
-
-
-def command(*arguments, **options):
-  return [sys.executable, '-m', 'launch.prepare', *arguments], {
-    'cwd': ROOT,
-    'env': os.environ | {'PYTHONPATH': str(ROOT)},
-    'text': True,
-    'stdout': subprocess.PIPE,
-    'stderr': subprocess.PIPE,
-    **options,
-  }
-
-
-def run(*arguments):
-  typed, options = command(*arguments)
-  return subprocess.run(typed, check=False, **options)
 
 
 @pytest.fixture(name='raw')
@@ -61,10 +44,10 @@ def test_prepares_once_and_others_read_it(raw, tmp_path):
     '--splits=85,10,5',
     f'--data_dir={tmp_path}/data',
   )
-  first = run(*arguments)
-  assert first.returncode == 0, first.stderr
+  code, out, err = launchers.run('prepare', *arguments)
+  assert code == 0, err
   folder = f'{tmp_path}/data/toy/1.0.0'
-  assert first.stdout.startswith(f'{folder}: written\n  train              34')
+  assert out.startswith(f'{folder}: written\n  train              34')
   code, out, err = launchers.run('prepare', *arguments)
   assert code == 0, err
   assert out.startswith(f'{folder}: exists, nothing to do\n')
@@ -147,10 +130,8 @@ def test_the_runner_and_its_options_are_flags(raw, tmp_path):
 def test_killed_half_way_it_leaves_no_dataset(tmp_path):
   path = tmp_path / 'many.txt'
   path.write_text('\n'.join(f'line {n}' for n in range(50_000)))
-  typed, options = command(
-    '--name=toy', f'--input=train={path}', f'--data_dir={tmp_path}/data'
-  )
-  child = subprocess.Popen(typed, **options)
+  flags = f'--input=train={path}', f'--data_dir={tmp_path}/data'
+  child = tiny.launch('prepare', '--name=toy', *flags)
   folder = tmp_path / 'data' / 'toy'
   while not any(folder.glob('.1.0.0.partial/*')):
     assert child.poll() is None, child.communicate()

@@ -14,8 +14,7 @@ def test_a_profile_names_memory_time_and_modules(tmp_path):
   raw = tiny.raw_config('no dataset is read')
   flags = f'--workdir={tmp_path}/out', '--steps=3', '--rows=6', '--length=48'
   config = tiny.write_config(tmp_path / 'config.py', raw)
-  process = tiny.launch('profile', f'--config={config}', *flags)
-  code, out, err = tiny.finish(process)
+  code, out, err = launchers.run('profile', f'--config={config}', *flags)
   assert code == 0, err
   assert out.startswith('# Profile of a training step\n\n6 rows of 48 tokens')
   assert (tmp_path / 'out/profile.md').read_text().startswith(out)

@@ -6,7 +6,6 @@ import pytest
 
 from rnn_jax.training import evaluate
 from tests.support import launchers
-from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -27,17 +26,11 @@ def perplexity(folder):
   return evaluate.evaluate_run(run, 'test')['perplexity']
 
 
-def process(*arguments):
-  return tiny.finish(tiny.launch(*arguments))
-
-
 @pytest.mark.parametrize('flags', ((), ('--activations',)))
 def test_a_quantized_run_is_evaluated_and_writes(run, whole, flags, tmp_path):
   folder = tmp_path / 'packed'
   quantize = 'quantize', f'--workdir={run}', f'--output={folder}', *flags
-  # One of the two as a process, as a user types it.
-  launch = launchers.run if flags else process
-  code, out, err = launch(*quantize)
+  code, out, err = launchers.run(*quantize)
   assert code == 0, err
   assert 'times smaller' in out
   packed = perplexity(folder)

@@ -11,7 +11,6 @@ from rnn_jax.inference import score as score_lib
 from rnn_jax.runs import bundle as bundle_lib
 from tests.inference import runs
 from tests.support import launchers
-from tests.support import tiny
 
 TEXTS = 'the gate', '', 'né <b>'
 
@@ -112,21 +111,13 @@ def test_tokens_are_printed_for_people(run, wanted):
   assert lines[-1].split()[2] == 'end'
 
 
-def test_standard_input_as_typed(run, wanted):
-  process = tiny.launch(
-    'score', f'--workdir={run}', '--input=-', '--json', stdin=-1
-  )
-  out, err = process.communicate(TEXTS[0], timeout=300)
-  assert (process.returncode, err) == (0, '')
+def test_standard_input_is_a_text_or_rows(run, wanted):
+  score = 'score', f'--workdir={run}', '--input=-', '--json'
+  code, out, err = launchers.run(*score, stdin=TEXTS[0])
+  assert (code, err) == (0, '')
   assert json.loads(out)['loss'] == wanted[0].loss
-  code, out, _ = launchers.run(
-    'score',
-    f'--workdir={run}',
-    '--input=-',
-    '--column=x',
-    '--json',
-    stdin=json.dumps({'x': TEXTS[0]}),
-  )
+  row = json.dumps({'x': TEXTS[0]})
+  code, out, _ = launchers.run(*score, '--column=x', stdin=row)
   assert code == 0
   assert json.loads(out)['loss'] == wanted[0].loss
   assert json.loads(out)['id'] == 'standard input:1'

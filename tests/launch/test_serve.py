@@ -10,7 +10,6 @@ from rnn_jax.serving.http import auth
 from tests.inference import runs
 from tests.support import classifiers
 from tests.support import launchers
-from tests.support import tiny
 
 
 @pytest.fixture(scope='module', name='run')
@@ -83,10 +82,3 @@ def test_without_the_extra_one_line_says_how_to_install_it(run):
   with mock.patch.dict(sys.modules, {'uvicorn': None}):
     line = refused(f'--workdir={run}')
   assert "pip install 'rnn_jax[serve]'" in line
-
-
-def test_help_names_the_limits():
-  process = tiny.launch('serve', '--help')
-  code, out, _ = tiny.finish(process)
-  assert code == 0
-  assert '--keys_file' in out and '--drain_seconds' in out

@@ -1,8 +1,8 @@
 """Launchers in this process: no second start of Python, JAX and the package.
 
-`run` returns what `tiny.finish(tiny.launch(...))` does. Signals, kills, closed
-pipes and what a start itself does need the process that `tiny.launch` starts;
-each launcher has a test that uses it. Several hosts are `jobs.Process`es.
+`run` returns what `tiny.finish(tiny.launch(...))` does. Signals, kills and
+closed pipes need the process that `tiny.launch` starts; test_command.py starts
+each launcher by it. Several hosts are `jobs.Process`es.
 """
 
 import contextlib
