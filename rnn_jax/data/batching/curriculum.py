@@ -14,12 +14,11 @@ their mean surprise under a unigram model of a sample; 'combined',
     length / L + perplexity / P + complexity / C
 
 where L, P and C are the standard deviations over all examples, perplexity is
-the exponential of rarity, and complexity that of the vocabulary (features.py);
+the exponential of rarity, and complexity that of difficulty.py;
 'column', the number that the source has in `data.difficulty`. All but the last
 are those of the first epoch.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -28,30 +27,11 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data.batching import features
+from rnn_jax.data.batching import difficulty as difficulty_lib
 from rnn_jax.data.batching import shapes
 from rnn_jax.data.batching import shuffle
 
 KINDS = ('', 'length', 'rarity', 'combined', 'column')  # '': no curriculum
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Half:
-  """The easy or the hard examples, shuffled again for each pass over them.
-
-  Attributes:
-    examples: their numbers.
-    seed: of the shuffles.
-  """
-
-  examples: np.ndarray
-  seed: tuple[int, int]
-
-  def draw(self, numbers: np.ndarray) -> np.ndarray:
-    """Returns the examples of draws, numbered from 0."""
-    at_pass, index = np.divmod(numbers, len(self.examples))
-    key = shuffle.key(*self.seed, at_pass)
-    return self.examples[shuffle.permuted(index, len(self.examples), key)]
 
 
 class Order:
@@ -67,22 +47,29 @@ class Order:
       seed: of the shuffles.
       data: section `data` of the config.
     """
-    self._easy = Half(np.flatnonzero(~hard), (seed, 0))
-    self._hard = Half(np.flatnonzero(hard), (seed, 1))
+    self._halves = np.flatnonzero(~hard), np.flatnonzero(hard)
+    self._seed = seed
     self._percentages = data.curriculum_shares
     self._stage_size = len(hard) * data.curriculum_epochs
 
   def __call__(self, places: np.ndarray) -> np.ndarray:
     """Returns the examples at places."""
-    easy, hard = self._easy, self._hard
-    if not len(easy.examples) or not len(hard.examples):
-      return (easy if len(easy.examples) else hard).draw(places)
+    for half in (0, 1):
+      if not len(self._halves[1 - half]):
+        return self._drawn(half, places)
     before = self._easy_draws(places)
     is_easy = self._easy_draws(places + 1) > before
     drawn = np.empty_like(places)
-    drawn[is_easy] = easy.draw(before[is_easy])
-    drawn[~is_easy] = hard.draw((places - before)[~is_easy])
+    drawn[is_easy] = self._drawn(0, before[is_easy])
+    drawn[~is_easy] = self._drawn(1, (places - before)[~is_easy])
     return drawn
+
+  def _drawn(self, half, numbers):
+    """Returns examples of a half, which is shuffled for each pass over it."""
+    examples = self._halves[half]
+    at_pass, index = np.divmod(numbers, len(examples))
+    key = shuffle.key(self._seed, half, at_pass)
+    return examples[shuffle.permuted(index, len(examples), key)]
 
   def _easy_draws(self, counts):
     """Returns how many of the first `counts` draws are easy."""
@@ -137,12 +124,16 @@ def hard(corpus: Any, data: config_lib.Data, seed: int) -> np.ndarray:
 def combined(features_NxF: np.ndarray) -> np.ndarray:
   """Returns the difficulty of examples by their features, see above."""
   numbers_NxF = features_NxF.copy()
-  numbers_NxF[:, features.RARITY] = np.exp(features_NxF[:, features.RARITY])
-  return np.sum(numbers_NxF / features.deviations(numbers_NxF)[None], axis=1)
+  numbers_NxF[:, difficulty_lib.RARITY] = np.exp(
+    features_NxF[:, difficulty_lib.RARITY]
+  )
+  return np.sum(
+    numbers_NxF / difficulty_lib.deviations(numbers_NxF)[None], axis=1
+  )
 
 
 def _measure(corpus, data, seed) -> Callable[[np.ndarray], Any]:
   unigram = shapes.unigram(corpus, data, seed)
   if data.curriculum == 'rarity':
     return unigram.rarity
-  return functools.partial(features.measure, unigram)
+  return unigram.measure

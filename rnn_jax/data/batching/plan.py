@@ -28,6 +28,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import layout as layout_lib
+from rnn_jax.data.batching import levels as levels_lib
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.batching import shapes as shapes_lib
 from rnn_jax.data.batching import windows as windows_lib
@@ -37,7 +38,6 @@ BATCHES = 256  # the same: the last may be padded
 EACH = 2**32
 
 Order = Callable[[np.ndarray], np.ndarray]
-Split = Any  # rarity.Split or centroids.Split
 Shapes = tuple[tuple[int, int], ...]
 # The rows of a batch that this process makes, by the number of its rows.
 Own = dict[int, np.ndarray]
@@ -130,7 +130,7 @@ class Stage:
   count: int
   shapes: Shapes
   seed: int | None = None
-  split: Split | None = None
+  split: levels_lib.Split | None = None
   first: int = 0
   end: int | None = None
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data.batching import rarity
+from rnn_jax.data.batching import difficulty
 from rnn_jax.data.batching import shuffle
 
 SAMPLE = 2000  # examples whose lengths the bucket lengths are derived from
@@ -85,9 +85,11 @@ def _sample(corpus, data, seed):
 
 
 @functools.lru_cache(maxsize=4)
-def unigram(corpus: Any, data: config_lib.Data, seed: int) -> rarity.Unigram:
+def unigram(
+  corpus: Any, data: config_lib.Data, seed: int
+) -> difficulty.Unigram:
   """Returns the unigram model of the sample."""
-  return rarity.Unigram(sample(corpus, data, seed), corpus.tokenizer.size)
+  return difficulty.Unigram(sample(corpus, data, seed), corpus.tokenizer.size)
 
 
 def _training_rows(data, length, multiple):

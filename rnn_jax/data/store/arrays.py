@@ -7,15 +7,13 @@ opened when it is first used.
 
 import os
 import pathlib
-from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import IO
 from typing import Any
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-BLOCK = 2**20  # elements of an array that `blocks` yields at once
 
 
 class Content(Protocol):
@@ -43,16 +41,19 @@ class Bytes:
     if self._file is None:
       # Unbuffered: threads share its number, not its position.
       self._file = open(self.path, 'rb', buffering=0)  # noqa: SIM115
-    number = self._file.fileno()
-    content = os.pread(number, stop - start, start)
-    if len(content) == stop - start:
-      return content
-    parts = [content]
-    while content and sum(map(len, parts)) < stop - start:  # beyond 2 GiB
-      at = start + sum(map(len, parts))
-      content = os.pread(number, stop - at, at)
-      parts.append(content)
-    return b''.join(parts)
+    return read(self._file, start, stop)
+
+
+def read(file: IO[bytes], start: int, stop: int) -> bytes:
+  """Returns bytes `start` to `stop` of a file, fewer at its end."""
+  parts, at = [], start
+  while at < stop:  # at most 2 GiB come at once
+    part = os.pread(file.fileno(), stop - at, at)
+    if not part:
+      break
+    parts.append(part)
+    at += len(part)
+  return parts[0] if len(parts) == 1 else b''.join(parts)
 
 
 class Array:
@@ -86,11 +87,6 @@ class Array:
   def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
     del copy  # it always is one
     return self._read(0, self._count).astype(dtype or self.dtype, copy=False)
-
-  def blocks(self) -> Iterator[np.ndarray]:
-    """Yields the elements, in turn, in arrays of up to BLOCK."""
-    for start in range(0, self._count, BLOCK):
-      yield self[start : start + BLOCK]
 
   def _read(self, start, stop):
     width = self.dtype.itemsize

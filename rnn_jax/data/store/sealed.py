@@ -31,6 +31,7 @@ import google_crc32c
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.data.store import arrays
 from rnn_jax.native import cache
 from rnn_jax.system import files
 
@@ -106,15 +107,10 @@ class File:
         self._file = _open(pathlib.Path(self.path))
       except OSError as error:
         self._refuse(error.strerror)
-    # At most 2 GiB come at once.
-    parts, at = [], start
-    while at < stop:
-      part = os.pread(self._file.fileno(), stop - at, at)
-      if not part:
-        self._refuse(f'it ends after {at:,} of {self.size:,} bytes')
-      parts.append(part)
-      at += len(part)
-    return parts[0] if len(parts) == 1 else b''.join(parts)
+    content = arrays.read(self._file, start, stop)
+    if (end := start + len(content)) < stop:
+      self._refuse(f'it ends after {end:,} of {self.size:,} bytes')
+    return content
 
   def _refuse(self, reason):
     """Raises DamagedError; the next start doesn't take the folder for whole."""

@@ -16,9 +16,8 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data.batching import centroids
 from rnn_jax.data.batching import layout as layout_lib
-from rnn_jax.data.batching import rarity
+from rnn_jax.data.batching import levels
 from rnn_jax.data.batching import shapes as shapes_lib
 
 BUCKETINGS = ('quantile', 'balanced', 'least_padding', 'powers')
@@ -106,7 +105,7 @@ def split(corpus: Any, data: Config, seed: int) -> Any:
   count = max(data.rarity_buckets, data.feature_buckets)
   if count == 1:
     return None
-  kind = rarity.Split if data.feature_buckets == 1 else centroids.Split
+  kind = levels.Rarity if data.feature_buckets == 1 else levels.Features
   return kind(
     shapes_lib.unigram(corpus, data, seed),
     shapes_lib.sample(corpus, data, seed),

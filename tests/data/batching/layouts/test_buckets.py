@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from rnn_jax.data.batching import rarity
+from rnn_jax.data.batching import difficulty
+from rnn_jax.data.batching import levels as levels_lib
 from rnn_jax.data.batching.layouts import buckets as buckets_lib
 from tests.data.batching import plans
 
@@ -88,7 +89,7 @@ def test_what_is_left_moves_to_longer_buckets():
 
 def test_rows_of_a_bucket_are_split_by_rarity():
   rows = [np.array([0, *[n % 2] * (n % 3 + 1)]) for n in range(60)]
-  split = rarity.Split(rarity.Unigram(rows[:7], 3), rows, (4, 8), 2)
+  split = levels_lib.Rarity(difficulty.Unigram(rows[:7], 3), rows, (4, 8), 2)
   levels = np.array([split.level(0, row) for row in rows])
   shapes = ((5, 4), (2, 8))
   made = plans.batches(
