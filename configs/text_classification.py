@@ -21,7 +21,7 @@ import pathlib
 
 from rnn_jax import config as config_lib
 
-# Beside this file, wherever it is installed.
+# In the folder of this file, wherever it is installed.
 SAMPLE = pathlib.Path(__file__).parent / 'samples' / 'tickets.csv'
 
 

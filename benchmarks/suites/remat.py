@@ -55,7 +55,7 @@ def _case(name, overrides, size):
 
 
 HEAD = (
-  'schedule | states kept | steps computed again | XLA temporaries | a step | '
+  'schedule | states kept | steps computed again | XLA temporaries | per step | '
   'relative to all kept | compile | vs. uniform, sqrt'
 )
 

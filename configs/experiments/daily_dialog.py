@@ -1,4 +1,4 @@
-"""SimpleRNN's variants on DailyDialog, next to the published scores.
+"""SimpleRNN's variants on DailyDialog, and the published scores.
 
   python -m launch.experiments \\
       --grid=configs/experiments/daily_dialog.py \\

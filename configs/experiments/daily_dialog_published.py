@@ -1,4 +1,4 @@
-"""SimpleRNN on DailyDialog in the published way, next to the published scores.
+"""SimpleRNN on DailyDialog in the published way, and the published scores.
 
   python -m launch.experiments \\
       --grid=configs/experiments/daily_dialog_published.py \\

@@ -1,4 +1,4 @@
-"""SimpleRNN's variants on Rotten Tomatoes, next to the published scores.
+"""SimpleRNN's variants on Rotten Tomatoes, and the published scores.
 
   python -m launch.experiments \\
       --grid=configs/experiments/rotten_tomatoes.py \\

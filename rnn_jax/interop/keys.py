@@ -1,4 +1,4 @@
-"""The keys of a stranger's file: each has its type and range when it is read.
+"""The keys of an untrusted file: type and range are checked on reading.
 
     keys.whole('num_hidden_layers', most=LAYERS)      a size: 1 or more
     keys.section('linear_attn_config').whole('head_dim')
@@ -149,7 +149,7 @@ def read(
     InputError: it can't be read, or isn't JSON of an object.
   """
   with files.reading(path, 'get it again'):
-    # Strangers' has Infinity.
+    # Other programs write Infinity.
     value = files.read_json(path, limit, finite=False, within=within)
     if not isinstance(value, dict):
       raise ValueError('not a JSON object')

@@ -3,7 +3,7 @@
 `run` and `compile_only`, which is for a target, return a dict that JSON can
 write:
 
-  subject    what was measured: rows, length, vocabulary, precision, device
+  workload   what was measured: rows, length, vocabulary, precision, device
   memory     bytes of each device: 'arrays', 'kept_for_backward', 'programs' by
              the compiler, 'device' by the device or the kernel
   cost       flops and bytes accessed by XLA, a floor: it counts loops once
@@ -94,7 +94,7 @@ def _compiled(workload, rows, parts, program):
   mesh = workload.programs.mesh
   sizes = [mesh.shape[name] for name in axes.NAMES]
   return {
-    'subject': _workload(workload, rows),
+    'workload': _workload(workload, rows),
     'memory': {
       'arrays': parts.arrays,
       'kept_for_backward': parts.kept,
@@ -151,8 +151,8 @@ def describe(
 def _row(sum_, total, steps):
   return {
     'name': sum_.name,
-    'seconds_a_step': sum_.nanoseconds / 1e9 / steps,
-    'times_a_step': sum_.times / steps,
+    'seconds_per_step': sum_.nanoseconds / 1e9 / steps,
+    'times_per_step': sum_.times / steps,
     'share': sum_.nanoseconds / total,
   }
 

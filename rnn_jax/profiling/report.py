@@ -30,11 +30,11 @@ def write(profile: dict[str, Any], workdir: pathlib.Path) -> str:
 
 def markdown(profile: dict[str, Any]) -> str:
   """Returns the tables of a profile, which are readable as text too."""
-  subject = profile['subject']
+  workload = profile['workload']
   return '\n'.join(
     [
       '# Profile of a training step\n',
-      f'{subject["rows"]} {subject["description"]}\n',
+      f'{workload["rows"]} {workload["description"]}\n',
       '## Memory, MiB of each device\n',
       *_memory(profile['memory']),
       '\n## Programs, MiB by the compiler\n',
@@ -141,7 +141,7 @@ def _kernels(kernels):
 
 def _time(profile):
   time, busy = profile['time'], profile['trace']['busy_share']
-  tokens = profile['subject']['rows'] * profile['subject']['length']
+  tokens = profile['workload']['rows'] * profile['workload']['length']
   traced = sum(time['seconds_with_trace']) / time['steps']
   return [
     f'{time["median"] * 1e3:.3g} ms per step (median of {time["steps"]}), '
@@ -156,11 +156,11 @@ def _time(profile):
 
 def _times(rows, *names):
   columns = (
-    'ms per step=seconds_a_step:.3f',
-    'times=times_a_step:g',
+    'ms per step=seconds_per_step:.3f',
+    'times=times_per_step:g',
     'share:.1%',
   )
-  rows = [_scaled(row, 1e-3, 'seconds_a_step') for row in rows]
+  rows = [_scaled(row, 1e-3, 'seconds_per_step') for row in rows]
   return tables.of(rows, (*columns, *names))
 
 
@@ -173,7 +173,7 @@ def draw(profile: dict[str, Any], path: pathlib.Path) -> None:
   """Draws memory by its parts and, if steps ran, the slowest modules."""
   memory = memory_bars(profile['memory'])
   rows = profile.get('trace', {}).get('modules', ())
-  modules = {row['name']: row['seconds_a_step'] * 1e3 for row in rows}
+  modules = {row['name']: row['seconds_per_step'] * 1e3 for row in rows}
   count = max(len(memory), len(modules))
   size = 14 if modules else 7, 1.2 + 0.4 * count
   figure, ((left, *right),) = plots.panels(size, 1, 2 if modules else 1)

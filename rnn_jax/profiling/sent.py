@@ -14,7 +14,7 @@ What is computed meanwhile takes at least the time of its bytes of memory and of
 its matmuls.
 
 A CPU's program has no such schedule. There, what goes only along SHARED is
-assumed to travel beside enough computation: gradients and parameters, which the
+assumed to overlap enough computation: gradients and parameters, which the
 work of other layers can hide.
 """
 

@@ -20,7 +20,7 @@ def test_a_profile_names_memory_time_and_modules(tmp_path):
   assert (tmp_path / 'out/profile.md').read_text().startswith(out)
   assert (tmp_path / 'out/profile.png').stat().st_size > 1000
   report = json.loads((tmp_path / 'out/profile.json').read_text())
-  assert report['subject']['length'] == 48
+  assert report['workload']['length'] == 48
   assert len(report['time']['seconds_with_trace']) == 3
   traced = tmp_path / 'out' / report['trace']['file']
   assert traced.suffixes == ['.xplane', '.pb']

@@ -31,7 +31,7 @@ def _profile():
   size['total'] = 3 * MIB
   names = parts.FORWARD, parts.BACKWARD, parts.STEP
   return {
-    'subject': {'description': 'rows of 8 tokens', 'rows': 4, 'length': 8},
+    'workload': {'description': 'rows of 8 tokens', 'rows': 4, 'length': 8},
     'memory': {
       'arrays': {'parameters': MIB, 'gradients': MIB},
       'kept_for_backward': 3 * MIB // 2,
@@ -62,8 +62,8 @@ def test_shares_and_sums_leave_out_what_contains_others(profile):
   dot, fusion, copy = result['operations']
   assert dot == {
     'name': 'dot.1',
-    'seconds_a_step': pytest.approx(0.002),
-    'times_a_step': 1,
+    'seconds_per_step': pytest.approx(0.002),
+    'times_per_step': 1,
     'share': pytest.approx(4 / 6.5),
     'module': 'stack/cell/out (backward)',
   }
