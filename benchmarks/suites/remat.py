@@ -55,8 +55,8 @@ def _case(name, overrides, size):
 
 
 HEAD = (
-  'schedule | states kept | steps computed again | XLA temporaries | per step | '
-  'relative to all kept | compile | vs. uniform, sqrt'
+  'schedule | states kept | steps computed again | XLA temporaries | '
+  'per step | relative to all kept | compile | vs. uniform, sqrt'
 )
 
 
