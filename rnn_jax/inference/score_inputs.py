@@ -1,6 +1,6 @@
 """The texts that launch.score reads: documents, lines, or rows of a table.
 
-    for text in open_texts(Inputs(('notes.txt', 'rows.jsonl'))):
+    for text in open_texts(['notes.txt', 'rows.jsonl']):
       print(text.id, len(text.content))
 
 A table (*.jsonl, *.csv, *.tsv, *.parquet) has a text in a column of each row;
@@ -16,6 +16,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
+from collections.abc import Sequence
 
 from rnn_jax import errors
 from rnn_jax.data import columns
@@ -30,22 +31,6 @@ FLAG = '--column'
 
 
 @dataclasses.dataclass(frozen=True)
-class Inputs:
-  """Which files to read, and how.
-
-  Attributes:
-    paths: files, globs or '-'.
-    lines: whether each line of a text file is a text.
-    column: of the text in rows; '': 'text'. Standard input is JSONL if a
-      column is given.
-  """
-
-  paths: tuple[str, ...]
-  lines: bool = False
-  column: str = ''
-
-
-@dataclasses.dataclass(frozen=True)
 class Text:
   """A text and where it is from: 'FILE' or 'FILE:LINE'."""
 
@@ -53,8 +38,16 @@ class Text:
   content: bytes
 
 
-def open_texts(inputs: Inputs) -> Iterator[Text]:
+def open_texts(
+  given: Sequence[str], lines: bool = False, column: str = ''
+) -> Iterator[Text]:
   """Returns an iterator over the texts.
+
+  Args:
+    given: files, globs or '-'.
+    lines: whether each line of a text file is a text.
+    column: of the text in rows; '': 'text'. Standard input is JSONL if a
+      column is given.
 
   Raises:
     InputError: no file matches, one can't be read, is too large or not UTF-8,
@@ -62,14 +55,12 @@ def open_texts(inputs: Inputs) -> Iterator[Text]:
       object with a text, and a line that isn't UTF-8; the message has its
       place.
   """
-  if inputs.lines and inputs.column:
-    errors.refuse(
-      'column', inputs.column, 'lines have no columns: leave it out'
-    )
-  paths = [path for given in inputs.paths for path in _match(given)]
+  if lines and column:
+    errors.refuse('column', column, 'lines have no columns: leave it out')
+  paths = [path for each in given for path in _match(each)]
   if not paths:
     errors.refuse('input', '', 'give a file, a glob or -')
-  readers = [_reader(path, inputs) for path in paths]
+  readers = [_reader(path, lines, column) for path in paths]
   return itertools.chain.from_iterable(read() for read in readers)
 
 
@@ -91,24 +82,24 @@ def _match(path):
   return matched
 
 
-def _reader(path, inputs):
+def _reader(path, lines, column):
   """Returns what yields the texts of a file, after it was checked."""
-  form = 'jsonl' if path == standard_input.DASH and inputs.column else ''
+  form = 'jsonl' if path == standard_input.DASH and column else ''
   if form or rows_lib.format_of(path) not in ('', 'text'):
-    if inputs.lines:
+    if lines:
       errors.refuse('lines', True, f'{path} is a table of rows: leave it out')
     source = rows_lib.Source(path, form, flag='input')
     source.check()
-    return functools.partial(_rows, source, inputs.column or columns.TEXT)
-  if inputs.column:
+    return functools.partial(_rows, source, column or columns.TEXT)
+  if column:
     errors.refuse(
       'column',
-      inputs.column,
+      column,
       f'{path} is not a table, it has none: leave it out',
     )
   with _opened(path):
     pass
-  if inputs.lines:
+  if lines:
     return functools.partial(_lines, path)
   if path != standard_input.DASH:
     _check_size(os.path.getsize(path), path)

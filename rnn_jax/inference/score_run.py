@@ -70,7 +70,7 @@ def open_texts(
   if (text is None) == (not paths):
     raise errors.InputError('give either --text or --input')
   if text is None:
-    return score_inputs.open_texts(score_inputs.Inputs(paths, lines, column))
+    return score_inputs.open_texts(paths, lines, column)
   if lines or column:
     raise errors.InputError(
       '--lines and --column are of --input: leave them out'

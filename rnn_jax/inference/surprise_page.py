@@ -17,6 +17,7 @@ import bisect
 import hashlib
 import html
 import math
+import pathlib
 import unicodedata
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -48,6 +49,9 @@ DARK = (
   ('#f7b955', '#15171c'),
   ('#ffe3a3', '#15171c'),
 )
+PAGE = pathlib.Path(__file__).parent / 'page'
+STYLE = (PAGE / 'surprise.css').read_text(encoding='utf-8')
+SCRIPT = (PAGE / 'surprise.js').read_text(encoding='utf-8')
 MAX_TOKENS = 300_000  # tokens on a page: a browser keeps an element for each
 END = '∎'  # a boundary
 BLOCK = 400  # tokens after which a block of lines may end
@@ -236,88 +240,3 @@ def _style():
       f'--ink:{ink}}}{levels}}}'
     )
   return '\n'.join(rules)
-
-
-STYLE = """
-:root{color-scheme:light dark}
-body{background:var(--page);color:var(--ink);margin:0 auto;max-width:72rem;
-padding:0 1.5rem 4rem;font:15px/1.5 system-ui,sans-serif}
-h1{font-size:1.4rem;margin:1.2rem 0 0}
-h2{font:600 1rem/1.4 ui-monospace,monospace;margin:2rem 0 0;
-overflow-wrap:anywhere}
-p{margin:.3rem 0 .7rem}
-i{font-style:normal}
-.legend{position:sticky;top:0;z-index:1;background:var(--page);
-padding:.4rem 0;line-height:2}
-.legend i{padding:.15rem .6rem;outline:1px solid #8886}
-.text{font:14px/1.65 ui-monospace,monospace;white-space:pre-wrap;tab-size:4;
-overflow-wrap:anywhere;border:1px solid #8886;padding:.8rem 1rem}
-.text div{content-visibility:auto;contain-intrinsic-size:auto 20rem;
-unicode-bidi:isolate}
-.text i{border-radius:2px;box-shadow:inset -1px 0 var(--page)}
-.text i:hover{outline:2px solid var(--ink);position:relative}
-.x{opacity:.65;text-decoration:underline dotted}
-#tip{position:fixed;z-index:2;background:var(--page);color:var(--ink);
-border:1px solid var(--ink);border-radius:4px;padding:.5rem .7rem;
-font:13px/1.45 ui-monospace,monospace;white-space:pre;max-width:30rem;
-overflow:hidden;pointer-events:none;box-shadow:0 2px 10px #0004}
-#tip b{font-size:15px}
-"""
-
-SCRIPT = """
-'use strict';
-const tip = document.getElementById('tip');
-
-function line(text, strong) {
-  const element = document.createElement(strong ? 'b' : 'div');
-  element.textContent = text.replaceAll('\\n', '');
-  tip.append(element);
-}
-
-function probability(logprob) {
-  const p = 100 * Math.exp(logprob);
-  return (p >= 0.1 ? p.toFixed(1) : p.toExponential(1)) + ' %';
-}
-
-function describe(data, n) {
-  const logprob = data.logprobs[n];
-  line('\\u201c' + data.names[data.ids[n]] + '\\u201d', true);
-  if (logprob === null) return line('not a number');
-  line((-logprob / Math.LN2).toFixed(2) + ' bits, ' + probability(logprob));
-  line('log-probability ' + logprob.toFixed(3) + ', rank ' + data.ranks[n]);
-  if (data.width) line('most likely here:');
-  for (let k = n * data.width; k < (n + 1) * data.width; k++) {
-    const blocks = Math.round(12 * Math.exp(data.top_logprobs[k]));
-    const bar = '\\u2588'.repeat(blocks);
-    line(probability(data.top_logprobs[k]).padStart(9) + '  '
-      + data.names[data.top[k]].padEnd(12) + ' ' + bar);
-  }
-}
-
-function place(mark) {
-  const box = mark.getClientRects()[0];
-  const below = box.bottom + 8 + tip.offsetHeight < innerHeight;
-  const top = below ? box.bottom + 6 : box.top - tip.offsetHeight - 6;
-  const left = Math.min(box.left, innerWidth - tip.offsetWidth - 12);
-  tip.style.top = Math.max(top, 4) + 'px';
-  tip.style.left = Math.max(left, 4) + 'px';
-}
-
-for (const article of document.querySelectorAll('article')) {
-  const text = article.querySelector('.text');
-  let data = null;
-  text.addEventListener('pointerover', event => {
-    const mark = event.target.closest('i');
-    tip.hidden = !mark;
-    if (!mark) return;
-    data ??= JSON.parse(article.querySelector('script').textContent);
-    let first = +mark.parentNode.dataset.at;
-    for (let m = mark.previousElementSibling; m; m = m.previousElementSibling)
-      first += +(m.dataset.n || 1);
-    tip.replaceChildren();
-    for (let n = 0; n < +(mark.dataset.n || 1); n++) describe(data, first + n);
-    place(mark);
-  });
-  text.addEventListener('pointerleave', () => { tip.hidden = true; });
-}
-"""

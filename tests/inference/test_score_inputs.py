@@ -10,8 +10,8 @@ from rnn_jax.inference import score_inputs
 
 
 def read(*paths, **options):
-  inputs = score_inputs.Inputs(tuple(map(str, paths)), **options)
-  return [(x.id, x.content) for x in score_inputs.open_texts(inputs)]
+  texts = score_inputs.open_texts([*map(str, paths)], **options)
+  return [(text.id, text.content) for text in texts]
 
 
 def test_files_are_documents_lines_or_rows(tmp_path):
@@ -61,12 +61,11 @@ def test_what_needs_no_reading_is_refused_at_once(tmp_path, monkeypatch):
     (rows, {'lines': True}, 'lines=True: .*is a table of rows'),
     (rows, {'lines': True, 'column': 'x'}, 'lines have no columns'),
   ):
-    inputs = score_inputs.Inputs((str(path),), **options)
     with pytest.raises(errors.InputError, match=message):
-      score_inputs.open_texts(inputs)
+      score_inputs.open_texts([str(path)], **options)
   monkeypatch.setattr(score_inputs, 'LONGEST', 3)
   with pytest.raises(errors.InputError, match='3 bytes at most: give parts'):
-    score_inputs.open_texts(score_inputs.Inputs((str(text),)))
+    score_inputs.open_texts([str(text)])
   with pytest.raises(errors.InputError, match='^text: the text isn.t UTF-8'):
     score_inputs.of_string('\udcff')
 
@@ -87,7 +86,7 @@ def test_a_malformed_row_has_its_place_and_those_before_are_read(
 ):
   path = tmp_path / 'x.jsonl'
   path.write_text(f'{{"text": "one"}}\n{row}\n')
-  texts = score_inputs.open_texts(score_inputs.Inputs((str(path),)))
+  texts = score_inputs.open_texts([str(path)])
   assert next(texts).content == b'one'
   with pytest.raises(errors.InputError, match=message):
     next(texts)
