@@ -161,6 +161,7 @@ def main(_):
 def _service(keys):
   from rnn_jax.inference import model as model_lib
   from rnn_jax.serving import engine
+  from rnn_jax.serving import records
   from rnn_jax.serving import states
   from rnn_jax.serving import store as store_lib
   from rnn_jax.serving.http import service as service_lib
@@ -180,7 +181,7 @@ def _service(keys):
   )
   store, state_key = None, b''
   if place:
-    kept = store_lib.Limits(STORE_BYTES.value, STORE_DAYS.value)
+    kept = records.Limits(STORE_BYTES.value, STORE_DAYS.value)
     state_key = states.read_key(STATE_KEY_FILE.value, place)
     store = store_lib.open_store(place, kept)
   elif STATE_KEY_FILE.value:

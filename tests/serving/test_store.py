@@ -12,11 +12,13 @@ import types
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.serving import records
+from rnn_jax.serving import redis_store
 from rnn_jax.serving import store as store_lib
 from tests.serving import redis_server
 from tests.support import tiny
 
-LIMITS = store_lib.Limits(bytes_per_owner=1000, days=30.0)
+LIMITS = records.Limits(bytes_per_owner=1000, days=30.0)
 WRITER = """
 import sys
 from rnn_jax.serving import store as store_lib
@@ -50,14 +52,14 @@ def _place(request, tmp_path):
 
 def test_a_state_is_whole_for_another_process(place):
   record = place.store.put('alice', b'content', tokens=5, model='digest')
-  assert store_lib.ID.fullmatch(record.id)
+  assert records.ID.fullmatch(record.id)
   assert (record.tokens, record.size, record.model) == (5, 7, 'digest')
   other = store_lib.open_store(place.url, LIMITS)
   assert other.get('alice', record.id) == (record, b'content')
   assert other.list('alice') == [record]
   other.delete('alice', record.id)
   other.close()
-  with pytest.raises(store_lib.NotFoundError):
+  with pytest.raises(records.NotFoundError):
     place.store.get('alice', record.id)
   assert place.store.list('alice') == []
 
@@ -65,7 +67,7 @@ def test_a_state_is_whole_for_another_process(place):
 def test_owners_are_apart(place):
   record = place.store.put('alice', b'content', 5, 'm')
   for call in (place.store.get, place.store.delete):
-    with pytest.raises(store_lib.NotFoundError, match=record.id):
+    with pytest.raises(records.NotFoundError, match=record.id):
       call('bob', record.id)
   assert place.store.list('bob') == []
   assert place.store.get('alice', record.id)[1] == b'content'
@@ -73,7 +75,7 @@ def test_owners_are_apart(place):
 
 def test_an_owner_has_a_quota(place):
   first = place.store.put('alice', b'x' * 600, 1, 'm')
-  with pytest.raises(store_lib.QuotaError, match='1,000'):
+  with pytest.raises(records.QuotaError, match='1,000'):
     place.store.put('alice', b'x' * 401, 1, 'm')
   place.store.put('bob', b'x' * 401, 1, 'm')
   place.store.delete('alice', first.id)
@@ -84,18 +86,18 @@ def test_old_states_are_removed(place, monkeypatch):
   record = place.store.put('alice', b'content', 5, 'm')
   if place.kind == 'folder':
     now = time.time()
-    monkeypatch.setattr(store_lib.time, 'time', lambda: now + 29 * 86400)
+    monkeypatch.setattr(time, 'time', lambda: now + 29 * 86400)
     place.store.get('alice', record.id)  # it is in use again
-    monkeypatch.setattr(store_lib.time, 'time', lambda: now + 58 * 86400)
+    monkeypatch.setattr(time, 'time', lambda: now + 58 * 86400)
     assert place.store.list('alice') == [record]
-    monkeypatch.setattr(store_lib.time, 'time', lambda: now + 60 * 86400)
+    monkeypatch.setattr(time, 'time', lambda: now + 60 * 86400)
   else:
-    key = store_lib._key('alice', record.id)
+    key = redis_store._key('alice', record.id)
     assert 29 * 86400 < place.store._redis.ttl(key) <= 30 * 86400
     place.store._redis.pexpire(key, 1)
     time.sleep(0.05)
   assert place.store.list('alice') == []
-  with pytest.raises(store_lib.NotFoundError):
+  with pytest.raises(records.NotFoundError):
     place.store.get('alice', record.id)
 
 
@@ -107,8 +109,8 @@ def test_damage_is_refused(place):
         'update contents set content = ? where id = ?', (damaged, record.id)
       )
     else:
-      place.store._redis.set(store_lib._key('alice', record.id), damaged)
-    with pytest.raises(store_lib.DamagedError, match=record.id):
+      place.store._redis.set(redis_store._key('alice', record.id), damaged)
+    with pytest.raises(records.DamagedError, match=record.id):
       place.store.get('alice', record.id)
 
 
@@ -166,7 +168,7 @@ def test_a_store_that_fails_says_so(tmp_path):
   store = store_lib.open_store(str(tmp_path))
   with sqlite3.connect(tmp_path / 'states.sqlite') as database:
     database.execute('drop table states')
-  with pytest.raises(store_lib.UnavailableError, match='no such table'):
+  with pytest.raises(records.UnavailableError, match='no such table'):
     store.list('alice')
 
 

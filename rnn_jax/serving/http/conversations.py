@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.serving import records
 from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import states
 from rnn_jax.serving import store as store_lib
@@ -134,7 +135,7 @@ class Conversations:
       ApiError, InputError: there is none, it is damaged, or of another model
         or owner.
     """
-    if store_lib.ID.fullmatch(given):
+    if records.ID.fullmatch(given):
       _, data = self.store.get(owner, given)
     else:
       try:
@@ -166,13 +167,13 @@ class Conversations:
     if form == 'id':
       record = self.store.put(owner, data, state.count, state.model)
       return self.describe(record)
-    record = store_lib.make_record(data, state.count, state.model)
+    record = records.make_record(data, state.count, state.model)
     described = self.describe(record, data)
     del described['id']  # nobody has stored it
     return described
 
   def describe(
-    self, record: store_lib.Record, data: bytes = b''
+    self, record: records.Record, data: bytes = b''
   ) -> dict[str, Any]:
     """Returns a state as responses list it; with its bytes if they're given."""
     served = self._served()

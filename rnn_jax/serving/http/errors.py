@@ -14,8 +14,8 @@ from starlette import responses
 
 from rnn_jax import errors
 from rnn_jax.serving import defects
+from rnn_jax.serving import records
 from rnn_jax.serving import requests
-from rnn_jax.serving import store as store_lib
 from rnn_jax.system import files
 
 BAD = 'invalid_request_error'
@@ -138,15 +138,15 @@ def of(error: Exception) -> ApiError | None:
       result = overloaded(str(error))
     case requests.ClosedError():
       result = stopping()
-    case store_lib.NotFoundError():
+    case records.NotFoundError():
       result = not_found(str(error), 'state')
-    case store_lib.DamagedError():
+    case records.DamagedError():
       result = ApiError(422, str(error), BAD, 'state', 'state_damaged')
-    case store_lib.QuotaError():
+    case records.QuotaError():
       result = ApiError(
         429, str(error), 'insufficient_quota', None, 'insufficient_quota'
       )
-    case store_lib.UnavailableError():
+    case records.UnavailableError():
       result = ApiError(
         503, str(error), 'server_error', None, 'store_unavailable', 5
       )

@@ -1,7 +1,8 @@
 """The description of the API at /openapi.json, made of the forms themselves.
 
-Its schemas are those by which bodies are checked (schemas.py), so that it can't
-say anything else. It describes requests; docs/serving.md has the answers.
+Its schemas are those by which bodies are checked (schemas.py), and its words
+their docstrings, so that it can't say anything else. It describes requests;
+docs/serving.md has the answers.
 """
 
 from typing import Any
@@ -18,15 +19,6 @@ FORMS: dict[str, type[schemas.Object]] = {
   '/v1/states': schemas.NewState,
   '/admin/reload': schemas.Reload,
 }
-SUMMARIES = {
-  '/v1/completions': 'Continues a prompt, several prompts, or tokens.',
-  '/v1/chat/completions': 'Answers a turn.',
-  '/v1/embeddings': 'Features of texts.',
-  '/v1/score': 'How likely texts are.',
-  '/v1/classify': 'The classes of texts, each with its probability.',
-  '/v1/states': 'Reads a text and keeps the state after it.',
-  '/admin/reload': 'Serves another checkpoint of the run.',
-}
 PLACE = '#/components/schemas/{model}'
 
 
@@ -41,7 +33,7 @@ def describe(name: str) -> dict[str, Any]:
     content = {'schema': {'$ref': PLACE.format(model=form.__name__)}}
     paths[path] = {
       'post': {
-        'summary': SUMMARIES[path],
+        'summary': schema['description'],
         'requestBody': {
           'required': True,
           'content': {'application/json': content},

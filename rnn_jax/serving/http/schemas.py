@@ -202,7 +202,7 @@ class Writing(Asked):
 
 
 class Completions(Writing):
-  """POST /v1/completions."""
+  """Continues a prompt, several prompts, or tokens."""
 
   prompt: Given = pydantic.Field('', validate_default=True)
   best_of: int | None = None
@@ -270,7 +270,7 @@ class Message(Object):
 
 
 class Chat(Writing):
-  """POST /v1/chat/completions."""
+  """Answers a turn."""
 
   messages: Annotated[
     list[Message], pydantic.Field(min_length=1, max_length=4096)
@@ -322,7 +322,7 @@ class Texts(Asked):
 
 
 class Embeddings(Asked):
-  """POST /v1/embeddings."""
+  """Returns features of texts."""
 
   input: Given
   encoding_format: Literal['float', 'base64'] | None = None
@@ -335,18 +335,18 @@ class Embeddings(Asked):
 
 
 class Score(Texts):
-  """POST /v1/score: how likely texts are."""
+  """Says how likely texts are."""
 
   tokens: bool = False  # report each
   top_k: Annotated[int, pydantic.Field(ge=0, le=20)] = 0
 
 
 class Classify(Texts):
-  """POST /v1/classify."""
+  """Returns the classes of texts, each with its probability."""
 
 
 class NewState(Asked):
-  """POST /v1/states: what is read, from where, and how the state is kept."""
+  """Reads a text and keeps the state after it."""
 
   prompt: str | None = None
   messages: list[Message] | None = None
@@ -381,7 +381,7 @@ class NewState(Asked):
 
 
 class Reload(Object):
-  """POST /admin/reload."""
+  """Serves another checkpoint of the run."""
 
   checkpoint: int | str = 'best'
 
