@@ -3,9 +3,14 @@
 import json
 import pathlib
 
+import jax
+import numpy as np
+
 from benchmarks import figures
 from benchmarks import report
 from benchmarks.harness import datasets
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.runs import bundle as bundle_lib
 
 WHERE = {
   'device': 'a processor',
@@ -51,3 +56,14 @@ def give_data(folder, monkeypatch, text):
   path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
   monkeypatch.setenv(datasets.VARIABLE, text.format(path=path))
   return path
+
+
+def bundle(config):
+  """A model of bytes with random parameters: what it learned is no matter."""
+  tokenizer = tokenizer_lib.Bytes()
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda x: rng.normal(0, 0.1, x.shape).astype(np.float32),
+    bundle_lib.like(config, tokenizer),
+  )
+  return bundle_lib.make(config, tokenizer, params)

@@ -2,15 +2,12 @@
 
 import itertools
 
-import jax
-import numpy as np
 import pytest
 
 from benchmarks.suites import compression
 from rnn_jax import config as config_lib
-from rnn_jax.data.text import tokenizer as tokenizer_lib
-from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import hooks
+from tests.benchmarks import made
 from tests.support import shared
 
 FAST = {  # compiles in half the time
@@ -38,27 +35,16 @@ def _job(tmp_path, monkeypatch):
   return compression.Job(tmp_path, raw, more_steps=4)
 
 
-def _bundle(raw):
-  """The model with random parameters: what it has learned doesn't matter."""
-  config, tokenizer = config_lib.parse(raw), tokenizer_lib.Bytes()
-  rng = np.random.default_rng(0)
-  params = jax.tree.map(
-    lambda x: rng.normal(0, 0.1, x.shape).astype(np.float32),
-    bundle_lib.like(config, tokenizer),
-  )
-  return bundle_lib.make(config, tokenizer, params)
-
-
 def test_zeros_stay_and_training_takes_no_more_bytes(job):
-  trained = _bundle(job.raw)
+  trained = made.bundle(config_lib.parse(job.raw))
   names = compression.WHOLE, '50% zeros, trained on'
   with shared.programs():
-    made = {compression.WHOLE: compression.Made(job.write(trained))}
+    ways = {compression.WHOLE: compression.Made(job.write(trained))}
     # Of each matrix; of all would train once more.
-    made.update(itertools.islice(compression.pruned_at_once(job, trained), 2))
-    found = {name: compression.scores(made[name].folder) for name in names}
+    ways.update(itertools.islice(compression.pruned_at_once(job, trained), 2))
+    found = {name: compression.scores(ways[name].folder) for name in names}
     rates, noise = compression.write_in_turns(
-      {name: made[name] for name in names}, rounds=2, new_tokens=8
+      {name: ways[name] for name in names}, rounds=2, new_tokens=8
     )
   later = names[1]
   whole = found[compression.WHOLE]
@@ -78,8 +64,8 @@ def test_a_student_has_half_the_width_without_and_with_its_teacher(
     compression, 'train', lambda raw, folder, which: config_lib.parse(raw)
   )
   monkeypatch.setattr(compression.Job, 'write', lambda self, config: config)
-  made = dict(compression.distilled(job, None))
-  untaught, taught = (one.folder for one in made.values())
+  students = dict(compression.distilled(job, None))
+  untaught, taught = (one.folder for one in students.values())
   assert untaught.model == taught.model
   assert taught.model.width == job.raw.model.width // 2
   assert untaught.distillation.teacher == ''

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from benchmarks.suites import serving
+from benchmarks.workloads import configs
 from benchmarks.workloads.serving import exact
 from benchmarks.workloads.serving import latency
 from benchmarks.workloads.serving import model
@@ -25,7 +26,8 @@ PROCESS = {'resident_bytes': 100 * 2**20, 'threads': 9, 'descriptors': 14}
 @pytest.fixture(scope='module', autouse=True)
 def _one_model():
   """All tests serve one tiny model, and share its programs."""
-  bundle, make = model.make(TINY), model.make
+  bundle = made.bundle(configs.parse('stdlib_bytes', '', TINY))
+  make = model.make
   source = generate.Generator.from_bundle(bundle)
 
   def make_once(overrides=None):
