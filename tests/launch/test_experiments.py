@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from rnn_jax.experiments import commands
 from rnn_jax.experiments import records
-from rnn_jax.experiments import runner
 from rnn_jax.runs import metrics
 from rnn_jax.runs import workdir as workdir_lib
 from tests.experiments import made
@@ -208,9 +208,9 @@ def test_a_grid_needs_no_file_of_the_user(way, tmp_path):
 def test_variants_of_the_command_line(tmp_path, monkeypatch):
   """A listing, then a run, of a fake launcher, whose comparison is JSON."""
   monkeypatch.setattr(
-    runner.Experiment,
-    '_command',
-    lambda self, name, run, _: made.fake(name, f'{self.workdir}/{run.name}'),
+    commands.Commands,
+    'line',
+    lambda self, name, run, _: made.fake(name, tmp_path / 'runs' / run.name),
   )
   raw = tiny.raw_config(tiny.write_text(tmp_path / 'text'))
   flags = (
