@@ -6,7 +6,6 @@ table reads and writes, and what it places returns bit for bit.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 from collections.abc import Container
 from collections.abc import Iterable
@@ -46,24 +45,14 @@ class Tensor:
     name, leaf = f'{theirs}.{self.name}', f'{ours}.{self.leaf}'
     return dataclasses.replace(self, name=name, leaf=leaf, layer=layer)
 
-  def place(self, leaf: np.ndarray, tensor: np.ndarray) -> None:
-    """Copies their tensor into our whole array."""
-    flat, begin = tensor.reshape(-1), 0
-    for part in self._parts(leaf):
-      part[...] = flat[begin : begin + part.size].reshape(part.shape)
-      begin += part.size
-
-  def take(self, leaf: np.ndarray) -> np.ndarray:
-    """Returns their tensor from our whole array."""
-    parts = [part.reshape(-1) for part in self._parts(leaf)]
-    return np.concatenate(parts).reshape(self.shape)
-
-  def _parts(self, leaf):
+  def views(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Returns the views, of our arrays by name."""
+    leaf = arrays[self.leaf]
     own = leaf if self.layer is None else leaf[self.layer]
-    parts = self.view(own)
-    parts = parts if isinstance(parts, list) else [parts]
-    assert all(np.may_share_memory(part, own) for part in parts), self.name
-    return parts
+    views = self.view(own)
+    views = views if isinstance(views, list) else [views]
+    assert all(np.may_share_memory(view, own) for view in views), self.name
+    return views
 
 
 class Joined(NamedTuple):
@@ -90,20 +79,24 @@ class Stored(NamedTuple):
   parts: list[Tensor]
 
   def place(self, arrays: Mapping[str, np.ndarray], tensor: np.ndarray) -> None:
-    """Copies it into our arrays."""
+    """Copies it into our arrays by name."""
     flat, begin = tensor.reshape(-1), 0
-    for part in self.parts:
-      end = begin + math.prod(part.shape)
-      part.place(arrays[part.leaf], flat[begin:end])
-      begin = end
+    for view in self._views(arrays):
+      view[...] = flat[begin : begin + view.size].reshape(view.shape)
+      begin += view.size
 
   def take(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns it from our arrays."""
-    parts = [part.take(arrays[part.leaf]).reshape(-1) for part in self.parts]
-    return np.concatenate(parts).reshape(self.shape)
+    """Returns it from our arrays by name."""
+    views = [view.reshape(-1) for view in self._views(arrays)]
+    return np.concatenate(views).reshape(self.shape)
+
+  def _views(self, arrays):
+    return [view for part in self.parts for view in part.views(arrays)]
 
 
-def stored(rows: Iterable[Row], names: Container[str]) -> dict[str, Stored]:
+def stored(
+  rows: Iterable[Row], names: Container[str] = ()
+) -> dict[str, Stored]:
   """Returns the tensors of a file that has some names, by name.
 
   Args:

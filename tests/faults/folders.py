@@ -343,11 +343,8 @@ def _zeros(keys):
   listed = architectures.tensors(
     architecture, config_lib.parse(raw), keys['vocab_size']
   )
-  return {
-    x.name: np.zeros(x.shape, np.float32)
-    for x in listed
-    if isinstance(x, table.Tensor)
-  }
+  stored = table.stored(listed)
+  return {name: np.zeros(x.shape, np.float32) for name, x in stored.items()}
 
 
 def write_secret(folder: pathlib.Path) -> None:

@@ -101,12 +101,12 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
       written.
   """
   target.refuse('batch_size', 'platforms')
-  theirs, tensors = config_json.describe(bundle)
+  theirs, stored = config_json.describe(bundle)
   dtypes = _dtypes(bundle.kept)
   if target.dtype is not None:
-    dtypes = {tensor.name: target.dtype for tensor in tensors}
+    dtypes = dict.fromkeys(stored, target.dtype)
   theirs['dtype'] = statistics.mode(
-    dtypes.get(x.name, 'float32') for x in tensors
+    dtypes.get(name, 'float32') for name in stored
   )
   with target.folder() as part:
     for name, text in bundle.kept.items():
@@ -114,7 +114,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
         (part / name).write_text(text, encoding='utf-8')
     keys_lib.write(part / config_json.CONFIG, theirs)
     tokenizer_files.write(bundle, part)
-    checkpoint.write(part, tensors, bundle_lib.flat(bundle.params), dtypes)
+    checkpoint.write(part, stored, bundle_lib.flat(bundle.params), dtypes)
 
 
 def _dtypes(kept):

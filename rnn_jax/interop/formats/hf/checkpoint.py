@@ -138,7 +138,7 @@ def halves(found: Found) -> dict[str, str]:
 
 def write(
   folder: pathlib.Path,
-  tensors: Sequence[table.Tensor],
+  stored: Mapping[str, table.Stored],
   arrays: Mapping[str, np.ndarray],
   dtypes: Mapping[str, str],
 ) -> None:
@@ -146,18 +146,19 @@ def write(
 
   Args:
     folder: of the files.
-    tensors: of the architecture.
+    stored: the architecture's tensors by name.
     arrays: ours by name.
     dtypes: of tensors that aren't float32.
 
   Raises:
     InputError: a file can't be written, or a number is too large for a dtype.
   """
-  dtypes = {x.name: np.dtype(dtypes.get(x.name, 'float32')) for x in tensors}
+  kinds = {name: np.dtype(dtypes.get(name, 'float32')) for name in stored}
   sizes = {
-    x.name: dtypes[x.name].itemsize * math.prod(x.shape) for x in tensors
+    name: kinds[name].itemsize * math.prod(x.shape)
+    for name, x in stored.items()
   }
-  shards = _shards(tensors, sizes)
+  shards = _shards(sizes)
   names = [WHOLE]
   if len(shards) > 1:
     names = [
@@ -165,7 +166,7 @@ def write(
       for n in range(len(shards))
     ]
     where = {
-      tensor.name: name
+      tensor: name
       for name, shard in zip(names, shards, strict=True)
       for tensor in shard
     }
@@ -173,10 +174,7 @@ def write(
     index = {'metadata': {'total_size': size}, 'weight_map': where}
     keys_lib.write(folder / INDEX, index)
   for name, shard in zip(names, shards, strict=True):
-    joined = {
-      x.name: _cast(x.name, x.take(arrays[x.leaf]), dtypes[x.name])
-      for x in shard
-    }
+    joined = {x: _cast(x, stored[x].take(arrays), kinds[x]) for x in shard}
     tensors_lib.write(folder / name, joined, {'format': 'pt'})
 
 
@@ -191,15 +189,15 @@ def _cast(name, x, dtype):
   return y
 
 
-def _shards(tensors, sizes):
-  """Returns the tensors in groups of up to SHARD bytes, or of one."""
+def _shards(sizes):
+  """Returns the names in groups of up to SHARD bytes, or of one."""
   shards, room = [], 0
-  for tensor in tensors:
-    if not shards or sizes[tensor.name] > room:
+  for name, size in sizes.items():
+    if not shards or size > room:
       shards.append([])
       room = SHARD
-    shards[-1].append(tensor)
-    room -= sizes[tensor.name]
+    shards[-1].append(name)
+    room -= size
   return shards
 
 

@@ -104,8 +104,8 @@ def _raw(options):
 
 def describe(
   bundle: bundle_lib.Bundle,
-) -> tuple[dict[str, Any], list[table.Tensor]]:
-  """Returns (config.json, the table of tensors) of a model.
+) -> tuple[dict[str, Any], dict[str, table.Stored]]:
+  """Returns config.json and the tensors of a model.
 
   Raises:
     InputError: names the options that the closest architecture lacks.
@@ -126,7 +126,7 @@ def describe(
       if not differences:
         size = bundle.tokenizer.size
         rows = architectures.tensors(architecture, bundle.config, size)
-        return theirs, [x for x in rows if isinstance(x, table.Tensor)]
+        return theirs, table.stored(rows)
     if differences and (not closest or len(differences) < len(closest)):
       closest = [f'{x} ({model_type})' for x in differences]
   cells = [*bundle.config.model.pattern]
