@@ -22,23 +22,23 @@ OFF = {  # what 'coupled' adds to 'improved'
   'cell.even_taps': False,
 }
 STEPS = {
-  'even taps': 'cell.even_taps',
-  'and a skip': 'cell.skip',
-  'and an input gate': 'cell.input_gate',
+  'even_taps': 'cell.even_taps',
+  'and_a_skip': 'cell.skip',
+  'and_an_input_gate': 'cell.input_gate',
 }
 CHANGES = {
   'coupled': {},
-  'one bias of all gates': {'cell.gate_bias': 1.0, 'cell.gate_spread': 0.0},
-  'gates spread by 3': {'cell.gate_spread': 3.0},
-  'one gate': {'cell.decay': 'head', 'cell.gate_spread': 0.0},
-  'two groups': {'cell.groups': 2},
-  '8 heads': {'cell.heads': 8},
-  '32 keys': {'cell.key_width': 32},
-  '64 keys': {'cell.key_width': 64},
-  'no skip': {'cell.skip': False},
-  'no input gate': {'cell.input_gate': False},
-  'no bias of taps': {'cell.taps_bias': False},
-  'taps near the identity': {'cell.even_taps': False},
+  'one_bias_of_all_gates': {'cell.gate_bias': 1.0, 'cell.gate_spread': 0.0},
+  'gates_spread_by_3': {'cell.gate_spread': 3.0},
+  'one_gate': {'cell.decay': 'head', 'cell.gate_spread': 0.0},
+  'two_groups': {'cell.groups': 2},
+  '8_heads': {'cell.heads': 8},
+  '32_keys': {'cell.key_width': 32},
+  '64_keys': {'cell.key_width': 64},
+  'no_skip': {'cell.skip': False},
+  'no_input_gate': {'cell.input_gate': False},
+  'no_bias_of_taps': {'cell.taps_bias': False},
+  'taps_near_the_identity': {'cell.even_taps': False},
 }
 RATES = 3e-3, 6e-3
 
