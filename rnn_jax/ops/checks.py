@@ -4,6 +4,10 @@ import functools
 import logging
 
 import jax
+import jax.numpy as jnp
+
+from rnn_jax.native import library
+from rnn_jax.system import target
 
 
 def check_rows(
@@ -59,6 +63,33 @@ def check_one_step(impl: str, length: int) -> None:
     raise NotImplementedError(
       f"impl='step' runs one step, not L={length}: use 'chunked' or 'scan'"
     )
+
+
+def lacking_native() -> str:
+  """Returns why this process can't run C++; '' if it can."""
+  if (device := target.platform()) != 'cpu':
+    return f"impl='native' is for a CPU, not for a {device}"
+  return library.lacking()
+
+
+def check_shapes(
+  *expected: tuple[str, jax.Array | None, tuple[int, ...]],
+) -> None:
+  """Checks (name, array or None, shape) of arrays.
+
+  Raises:
+    ValueError: an array has another shape.
+  """
+  for name, x, shape in expected:
+    if x is not None and x.shape != shape:
+      raise ValueError(f'{name} has shape {x.shape}, not {shape}')
+
+
+def to_marks(starts_BxL: jax.Array | None, B: int) -> jax.Array:
+  """Returns starts as C++ reads them: bytes BxL, or Bx0 for None."""
+  if starts_BxL is None:
+    return jnp.zeros((B, 0), jnp.uint8)
+  return (starts_BxL != 0).astype(jnp.uint8)
 
 
 @functools.cache

@@ -26,8 +26,8 @@ import jax.numpy as jnp
 
 from rnn_jax.native import library
 from rnn_jax.native import transforms
+from rnn_jax.ops import checks
 from rnn_jax.ops import precision
-from rnn_jax.system import target
 
 
 class Kind(NamedTuple):
@@ -42,13 +42,7 @@ KINDS = {
   'min_lstm': Kind(3, True),
   'gru': Kind(3, False),
 }
-
-
-def lacking() -> str:
-  """Returns why the recurrences can't run here; '' if they can."""
-  if (device := target.platform()) != 'cpu':
-    return f"impl='native' needs a CPU, not {device}"
-  return library.lacking()
+lacking = checks.lacking_native
 
 
 def recurrence(
@@ -86,10 +80,7 @@ def recurrence(
   if why := lacking():
     raise NotImplementedError(why)
   none = jnp.zeros((0,))
-  if starts_BxL is None:
-    starts = jnp.zeros((u_BxLx_.shape[0], 0), jnp.uint8)
-  else:
-    starts = (starts_BxL != 0).astype(jnp.uint8)
+  starts = checks.to_marks(starts_BxL, len(u_BxLx_))
   floats = (
     u_BxLx_,
     kernel_Sx_,
@@ -114,18 +105,14 @@ def _check(kind, h, c, u, kernel, bias, starts):
         f'{name} with kind={kind!r}: give {"it" if needed else "None"}'
       )
   width = h.shape[-1] * KINDS[kind].gates
-  for name, x, shape in (
+  checks.check_shapes(
     ('h_BxS', h, (u.shape[0], kernel.shape[0])),
     ('c_BxS', c, h.shape),
     ('u_BxLx_', u, (*u.shape[:2], width)),
     ('kernel_Sx_', kernel, (h.shape[-1], width)),
     ('bias_S', bias, h.shape[-1:]),
-    ('starts_BxL', starts, u.shape[:2]),
-  ):
-    if x is not None and x.shape != shape:
-      raise ValueError(f'{name} has shape {x.shape}, not {shape}')
-  if not u.shape[1]:
-    raise ValueError('u_BxLx_ has L=0: give one step or more')
+  )
+  checks.check_rows('u_BxLx_', u, starts)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

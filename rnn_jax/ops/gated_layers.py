@@ -27,11 +27,11 @@ import jax.numpy as jnp
 
 from rnn_jax.native import library
 from rnn_jax.native import transforms
-from rnn_jax.ops import gated
+from rnn_jax.ops import checks
 from rnn_jax.ops import precision
 
 KINDS = {'rhn': 2, 'gru_before': 3}  # how many parts u has
-lacking = gated.lacking
+lacking = checks.lacking_native
 
 
 def recurrence(
@@ -64,10 +64,7 @@ def recurrence(
   if why := lacking():
     raise NotImplementedError(why)
   B, S = h_BxS.shape
-  if starts_BxL is None:
-    starts = jnp.zeros((B, 0), jnp.uint8)
-  else:
-    starts = (starts_BxL != 0).astype(jnp.uint8)
+  starts = checks.to_marks(starts_BxL, B)
   weights: tuple[jax.Array, ...] = kernels
   if kind == 'rhn':
     none = jnp.zeros((0, 2 * S))
@@ -93,7 +90,7 @@ def _check(kind, h, u, kernels, biases, starts):
       raise ValueError(
         f'{name} has {len(given)} arrays with kind={kind!r}: give {want}'
       )
-  for name, x, want in (
+  checks.check_shapes(
     ('h_BxS', h, (u.shape[0], S)),
     ('u_BxLx_', u, (*u.shape[:2], KINDS[kind] * S)),
     *(
@@ -101,12 +98,8 @@ def _check(kind, h, u, kernels, biases, starts):
       for n, (x, width) in enumerate(zip(kernels, widths, strict=True))
     ),
     *((f'biases[{n}]', x, (2 * S,)) for n, x in enumerate(biases)),
-    ('starts_BxL', starts, u.shape[:2]),
-  ):
-    if x is not None and x.shape != want:
-      raise ValueError(f'{name} has shape {x.shape}, not {want}')
-  if not u.shape[1]:
-    raise ValueError('u_BxLx_ has L=0: give one step or more')
+  )
+  checks.check_rows('u_BxLx_', u, starts)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

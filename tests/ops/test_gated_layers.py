@@ -233,17 +233,6 @@ def test_a_mapped_axis_is_rows_or_one_call_after_the_other(
       test_gated.assert_close(x[n], np.asarray(y))
 
 
-@EACH
-def test_gradients_of_gradients_are_refused(kind, depth):
-  (h, u, *weights), *_ = draw(kind, depth, (1, 2, 3))
-
-  def loss(u):
-    return jnp.sum(run(kind, depth, (h, u, *weights))[1])
-
-  with pytest.raises(NotImplementedError, match="use impl='scan'"):
-    jax.grad(lambda u: jnp.sum(jax.grad(loss)(u) ** 2))(jnp.float32(u))
-
-
 @pytest.mark.parametrize(
   ('kind', 'changes', 'message'),
   (

@@ -17,18 +17,16 @@ import jax.numpy as jnp
 
 from rnn_jax.native import library
 from rnn_jax.native import transforms
-from rnn_jax.system import target
+from rnn_jax.ops import checks
 
 SEGMENT = 32  # steps between stored states, the fastest number
 
 
 def lacking(dtype: jnp.dtype = jnp.float32) -> str:
   """Returns why this process can't run it on a dtype; '' if it can."""
-  if target.platform() != 'cpu':
-    return f"impl='native' is for a CPU, not for a {target.platform()}"
   if dtype not in (jnp.float32, jnp.bfloat16):
     return f"impl='native' takes float32 or bfloat16, not {jnp.dtype(dtype)}"
-  return library.lacking()
+  return checks.lacking_native()
 
 
 def recurrence(

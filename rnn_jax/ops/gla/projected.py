@@ -28,6 +28,7 @@ import jax.numpy as jnp
 
 from rnn_jax.native import library
 from rnn_jax.native import transforms
+from rnn_jax.ops import checks
 from rnn_jax.ops.gla import native as gla_native
 
 ACTIVATIONS = ('identity', 'sigmoid', 'tanh', 'silu')  # as the library counts
@@ -97,9 +98,7 @@ def recurrence(
     (jnp.zeros((0,)) if x is None else x).astype(jnp.float32)
     for x in (state_BxHxKxP, inputs, *weights)
   )
-  starts = jnp.zeros((B, 0), jnp.uint8)
-  if starts_BxL is not None:
-    starts = (starts_BxL != 0).astype(jnp.uint8)
+  starts = checks.to_marks(starts_BxL, B)
   options = _Options(
     keys=layout.keys,
     values=layout.values,
@@ -136,15 +135,13 @@ def _check(layout, state, x, weights, inputs, starts):
       )
   elif weights.taps_bias is not None:
     raise ValueError('taps_bias is given without taps')
-  for name, array, shape in (
+  checks.check_shapes(
     ('state_BxHxKxP', state, (B, H, layout.keys, layout.values)),
     ('taps_bias', weights.taps_bias, (E,)),
     ('gate_bias', weights.gate_bias, (H, layout.gates)),
     ('skip', weights.skip, (H, layout.values)),
     ('starts_BxL', starts, (B, L)),
-  ):
-    if array is not None and array.shape != shape:
-      raise ValueError(f'{name} has shape {array.shape}, not {shape}')
+  )
 
 
 class _Options(NamedTuple):

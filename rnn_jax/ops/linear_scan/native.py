@@ -9,14 +9,9 @@ import jax.numpy as jnp
 
 from rnn_jax.native import library
 from rnn_jax.native import transforms
-from rnn_jax.system import target
+from rnn_jax.ops import checks
 
-
-def lacking() -> str:
-  """Returns why this process can't run it; '' if it can."""
-  if target.platform() != 'cpu':
-    return f"impl='native' is for a CPU, not for a {target.platform()}"
-  return library.lacking()
+lacking = checks.lacking_native
 
 
 def recurrence(

@@ -264,17 +264,3 @@ def test_bad_vectors_of_the_general_form_are_refused_by_name():
   inputs, *_ = check.draw('general', 'key', (3, 2, 3, 4), 0)
   with pytest.raises(ValueError, match=r'read_BxLxHxK.*key width'):
     delta.general_recurrence(*inputs._replace(read=inputs.read[..., :2]))
-
-
-@pytest.mark.native
-def test_second_derivatives_of_native_are_refused():
-  inputs = given()
-
-  def slope(state):
-    def loss(state):
-      return jnp.sum(delta.recurrence(state, *inputs[1:])[1] ** 2)
-
-    return jnp.sum(jax.grad(loss)(state))
-
-  with pytest.raises(NotImplementedError, match="use impl='scan'"):
-    jax.grad(slope)(inputs.state)

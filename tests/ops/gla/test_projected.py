@@ -210,20 +210,6 @@ def test_a_mapped_axis_is_more_rows(taps_mapped):
       assert_close(a[n], np.asarray(b))
 
 
-def test_second_derivatives_are_refused():
-  layout, inputs, starts, _ = draw(CASES[0])
-  given = in_float32(inputs)
-
-  def slope(x):
-    def loss(x):
-      return run(layout, 4, starts, given[0], x, *given[2:])[1].sum()
-
-    return jax.grad(loss)(x).sum()
-
-  with pytest.raises(NotImplementedError, match="use impl='scan'"):
-    jax.grad(slope)(given[1])
-
-
 @pytest.mark.parametrize(
   ('wrong', 'message'),
   (
