@@ -7,24 +7,15 @@ and their copy. Source: Arjovsky, Shah and Bengio, "Unitary Evolution Recurrent
 Neural Networks", 2016.
 """
 
-import dataclasses
-
 import numpy as np
 
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import synthetic
 
-
-@dataclasses.dataclass(frozen=True)
-class Config(synthetic.Config):
-  """Options of the source, of section `data` of the config."""
-
-  def prompt(self) -> str:
-    """Returns a text up to its first answer."""
-    return synthetic.prompt(make, self.synthetic)
+Config = synthetic.Config
 
 
-def load(data: Config) -> dict[str, documents.Documents]:
+def load(data: synthetic.Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
   Raises:

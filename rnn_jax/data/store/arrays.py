@@ -6,7 +6,6 @@ opened when it is first used.
 """
 
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import IO
 from typing import Any
@@ -122,10 +121,10 @@ def span(ends: Array | np.ndarray, n: int) -> tuple[int, int]:
 
 
 class Writer:
-  """Appends to the file of an Array."""
+  """Appends to a file of the elements of an array, which may be in memory."""
 
-  def __init__(self, path: pathlib.Path, dtype: npt.DTypeLike) -> None:
-    self._file = path.open('wb')
+  def __init__(self, file: IO[bytes], dtype: npt.DTypeLike) -> None:
+    self._file = file
     self._dtype = np.dtype(dtype)
     self.count = 0
 
@@ -134,7 +133,3 @@ class Writer:
     elements = np.ascontiguousarray(values, self._dtype)
     self._file.write(elements.data)
     self.count += len(elements)
-
-  def close(self) -> None:
-    """Ends the file."""
-    self._file.close()

@@ -209,7 +209,7 @@ def _write(folder, split, documents):
   text = folder / f'{split}.text'
   with text.open('wb') as file:
     file.truncate(documents.total_bytes)
-  _write_array(folder / f'{split}.ends', np.cumsum(documents.sizes), np.int64)
+  np.cumsum(documents.sizes, dtype=np.int64).tofile(folder / f'{split}.ends')
   labels, difficulties = documents.labels, documents.difficulties
   dtype = None
   if labels is not None:
@@ -218,34 +218,28 @@ def _write(folder, split, documents):
     dtype = np.result_type(
       np.min_scalar_type(least), np.min_scalar_type(labels.max(initial=0))
     ).name
-    _write_array(folder / f'{split}.labels', labels, dtype)
+    labels.astype(dtype).tofile(folder / f'{split}.labels')
   if difficulties is not None:
-    _write_array(folder / f'{split}.difficulties', difficulties, np.float64)
+    numbers = np.asarray(difficulties, np.float64)
+    numbers.tofile(folder / f'{split}.difficulties')
   total = documents.total_bytes
   parts = map(_detached, _parts(documents, str(text)))
-  ends = arrays.Writer(folder / f'{split}.name_ends', np.int64)
   with (
     (folder / f'{split}.names').open('wb') as names,
+    (folder / f'{split}.name_ends').open('wb') as name_ends,
     activity.doing(f'reading the data ({split})', total, 'bytes') as done,
   ):
-    at = 0
+    at, ends = 0, arrays.Writer(name_ends, np.int64)
     copied = workers.by_all_cpus(_copy, parts, total >= WORTH_IT)
     for size, content, sizes in copied:
       names.write(content)
       ends.append(at + np.cumsum(sizes))
       at += len(content)
       done(size)
-  ends.close()
   return {
     'labels': dtype,
     'difficulties': difficulties is not None,
   }
-
-
-def _write_array(path, values, dtype):
-  writer = arrays.Writer(path, dtype)
-  writer.append(values)
-  writer.close()
 
 
 def _parts(documents, path):

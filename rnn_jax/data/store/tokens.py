@@ -10,9 +10,11 @@ Where the documents are in files (see the package), the columns are, too, as
 memory. The ids of bytes are the bytes, so the text itself is their column.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import io
 import sys
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -128,14 +130,16 @@ def of(
   if tokenizer.ids_are_bytes and encode_parts is None:
     text = b''.join(map(documents.read, range(len(documents))))
     return Tokens(np.frombuffer(text, np.uint8), np.cumsum(documents.sizes))
-  memory = _Memory()
-  for part in _parts(documents, tokenizer, encode_parts):
-    memory.append(_encode(part, tokenizer))
-  dtype = _dtype(tokenizer)
-  ids = np.concatenate([x.astype(dtype) for x in memory.ids] or [NOTHING])
-  ends = np.concatenate([NOTHING, *memory.ends])
-  parts = np.concatenate([NOTHING, *memory.parts])
-  return Tokens(ids, ends, None if encode_parts is None else parts)
+  dtypes = _dtypes(tokenizer)
+  files = {name: io.BytesIO() for name in dtypes}
+  parts = _parts(documents, tokenizer, encode_parts)
+  encoded = (_encode(part, tokenizer) for part in parts)
+  _write(files, dtypes, encoded, documents.total_bytes)
+  ids, ends, of_parts = (
+    np.frombuffer(file.getbuffer(), dtypes[name])
+    for name, file in files.items()
+  )
+  return Tokens(ids, ends, None if encode_parts is None else of_parts)
 
 
 def load(
@@ -231,23 +235,10 @@ class _Encoded:
   parts: np.ndarray
 
 
-class _Memory:
-  """Columns, as lists of arrays of places from the begin of the split."""
-
-  def __init__(self):
-    self.ids, self.ends, self.parts = [], [], []
-    self._ids = self._ends = 0
-
-  def append(self, each):
-    self.ids.append(each.ids)
-    self.ends.append(self._ids + each.ends)
-    self.parts.append(self._ends + each.parts)
-    self._ids += len(each.ids)
-    self._ends += len(each.ends)
-
-
-def _dtype(tokenizer):
-  return np.min_scalar_type(max(tokenizer.size - 1, 0))
+def _dtypes(tokenizer):
+  """Returns {name of a column: the type of its elements}."""
+  ids = np.min_scalar_type(max(tokenizer.size - 1, 0))
+  return {'ids': ids, 'ends': np.dtype(np.int64), 'parts': np.dtype(np.int64)}
 
 
 def _opened(folder, split):
@@ -265,28 +256,30 @@ def _opened(folder, split):
 def _build(folder, documents, tokenizer, encode_parts):
   spec = folder / SPEC
   tokenizer.save(spec)
-  dtype = _dtype(tokenizer)
+  dtypes = _dtypes(tokenizer)
   encode = functools.partial(_encode_by_spec, str(spec))
   for split, each in documents.items():
     parts = _parts(each, tokenizer, encode_parts)
     worth_it = each.total_bytes >= WORTH_IT
     encoded = workers.by_all_cpus(encode, parts, worth_it)
-    _write(folder, split, dtype, encoded, each.total_bytes)
-  return {'in_parts': encode_parts is not None, 'dtype': dtype.name}
+    with contextlib.ExitStack() as stack:
+      files = {
+        name: stack.enter_context((folder / f'{split}.{name}').open('wb'))
+        for name in dtypes
+      }
+      _write(files, dtypes, encoded, each.total_bytes)
+  return {'in_parts': encode_parts is not None, 'dtype': dtypes['ids'].name}
 
 
-def _write(folder, split, dtype, encoded, total):
-  """Writes the files of a split."""
-  names = {'ids': dtype, 'ends': np.int64, 'parts': np.int64}
-  out = {n: arrays.Writer(folder / f'{split}.{n}', t) for n, t in names.items()}
-  with activity.doing(f'tokenizing ({split})', total, 'bytes') as done:
+def _write(files, dtypes, encoded, total):
+  """Writes the columns of a split."""
+  out = {name: arrays.Writer(files[name], x) for name, x in dtypes.items()}
+  with activity.doing('tokenizing', total, 'bytes') as done:
     for each in encoded:
       out['parts'].append(out['ends'].count + each.parts)
       out['ends'].append(out['ids'].count + each.ends)
       out['ids'].append(each.ids)
       done(each.size)
-  for writer in out.values():
-    writer.close()
 
 
 def _parts(documents, tokenizer, encode_parts) -> Iterator[_Part]:

@@ -51,6 +51,12 @@ class Config(config_lib.Data):
 
   synthetic: Options = Options()
 
+  def prompt(self) -> str:
+    """Returns a text up to its first answer."""
+    make = config_lib.load('data/sources', self.source, 'data.source').make
+    text = make(np.random.default_rng(self.synthetic.seed), self.synthetic)
+    return text[: text.index(MARK) + 1]
+
 
 G = TypeVar('G', bound=Generated)
 Maker = Callable[[np.random.Generator, G], str]
@@ -103,12 +109,6 @@ def load(
     )
   texts = documents.whole(Texts(make, options))
   return documents.split(texts, data.splits, 'document')
-
-
-def prompt(make: Maker[Options], options: Options) -> str:
-  """Returns a text up to its first answer."""
-  text = make(np.random.default_rng(options.seed), options)
-  return text[: text.index(MARK) + 1]
 
 
 def draw(rng: np.random.Generator, options: Options) -> str:

@@ -12,12 +12,16 @@ a task encodes a document in parts, its `parts(task)` returns what does that.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.store import tokens as tokens_lib
+from rnn_jax.data.text import documents as documents_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +56,27 @@ class Examples(Protocol):
     self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0
   ) -> np.ndarray:
     """Returns ids `start` to `stop` of example `n`; images vary by epoch."""
+
+
+def check_each(
+  documents: Mapping[str, documents_lib.Documents],
+  what: str,
+  check: Callable[[documents_lib.Documents, int], None],
+) -> None:
+  """Checks each document of all splits, once where they are kept.
+
+  Args:
+    documents: of each split.
+    what: is known then.
+    check: of document n of a split; raises InputError.
+  """
+
+  def each(split):
+    for n in range(len(split)):
+      check(split, n)
+
+  for split in documents.values():
+    split.remember(what, functools.partial(each, split))
 
 
 class Framed:

@@ -11,7 +11,6 @@ A tokenizer with a chat template frames turns by that instead (turns.py), and
 only what the assistant writes is predicted.
 """
 
-import functools
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -102,18 +101,13 @@ def check(
   Raises:
     InputError: a document has fewer than two turns; the message names it.
   """
-  for split in documents.values():
-    split.remember(
-      'every document has two turns', functools.partial(_check, split, config)
-    )
 
-
-def _check(documents, config):
-  for n in range(len(documents)):
-    count = len(turns.load(documents.read(n)))
-    if count < 2:
+  def check_one(split, n):
+    if (count := len(turns.load(split.read(n)))) < 2:
       raise errors.InputError(
-        f'{documents.name(n)}: {count} turn(s) in data.source='
+        f'{split.name(n)}: {count} turn(s) in data.source='
         f'{config.data.source!r}: a dialogue has two or more, as a list of '
         'texts or one per line'
       )
+
+  base.check_each(documents, 'every document has two turns', check_one)

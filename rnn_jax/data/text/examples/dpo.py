@@ -12,7 +12,6 @@ loses its beginning, the same in both sequences; a pair whose replies are too
 long by themselves is left out.
 """
 
-import functools
 import json
 import typing
 from collections.abc import Mapping
@@ -110,23 +109,19 @@ def check(
     InputError: a document isn't a prompt with two replies; the message names
       it.
   """
-  for split in documents.values():
-    split.remember(
-      'every document is a prompt with two replies',
-      functools.partial(_check, split, config),
-    )
 
-
-def _check(documents, config):
-  for n in range(len(documents)):
+  def check_one(split, n):
     try:
-      parts = json.loads(documents.read(n))
+      parts = json.loads(split.read(n))
     except ValueError:
       parts = None
     texts = isinstance(parts, list) and all(isinstance(x, str) for x in parts)
     if not texts or len(parts) != len(COLUMNS):
       raise errors.InputError(
-        f'{documents.name(n)}: not a prompt with two replies: task.name='
+        f'{split.name(n)}: not a prompt with two replies: task.name='
         f"'dpo' needs rows with {list(COLUMNS)} and data.field='', as "
         f"data.source='jsonl' has them, not {config.data.source!r}"
       )
+
+  what = 'every document is a prompt with two replies'
+  base.check_each(documents, what, check_one)

@@ -7,7 +7,6 @@ only read. An example is one row and never cut: a cut would separate questions
 from what they ask for.
 """
 
-import functools
 import re
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -74,25 +73,21 @@ def check(
   Raises:
     InputError: a document has no answer, or is longer than a row.
   """
-  for split in documents.values():
-    split.remember(
-      f'every document has an answer and at most {config.data.length} '
-      'characters',
-      functools.partial(_check, split, config),
-    )
+  length = config.data.length
 
-
-def _check(documents, config):
-  for n in range(len(documents)):
-    text = documents.read(n).decode()
+  def check_one(split, n):
+    text = split.read(n).decode()
     if not ANSWER.search(text):
       raise errors.InputError(
-        f'document {documents.name(n)!r} has no answer, which '
+        f'document {split.name(n)!r} has no answer, which '
         f'task.name={config.task.name!r} expects after '
         f'{synthetic.MARK!r}: add one, or leave the document out'
       )
-    if len(text) > config.data.length:
+    if len(text) > length:
       raise errors.InputError(
-        f'data.length={config.data.length}: document {documents.name(n)!r} has '
-        f"{len(text)} characters, and can't be cut: give that or more"
+        f'data.length={length}: document {split.name(n)!r} has {len(text)} '
+        "characters, and can't be cut: give that or more"
       )
+
+  what = f'every document has an answer and at most {length} characters'
+  base.check_each(documents, what, check_one)

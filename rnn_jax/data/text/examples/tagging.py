@@ -111,23 +111,21 @@ def check(
     key, length = longest.get(name, longest['test'])
     if not length:
       key, length = longest['train']
-    split.remember(
-      f'every document has labels and at most {length} characters',
-      functools.partial(_check, split, key, length),
+    what = f'every document has labels and at most {length} characters'
+    check_one = functools.partial(_check, key, length)
+    base.check_each({name: split}, what, check_one)
+
+
+def _check(key, length, split, n):
+  inputs, _ = parts(split.read(n).decode())
+  if not inputs:
+    raise errors.InputError(
+      f'document {split.name(n)!r} has no label for each character, '
+      "which task.name='tagging' expects: write it as inputs=labels, both of "
+      'one length'
     )
-
-
-def _check(documents, key, length):
-  for n in range(len(documents)):
-    inputs, _ = parts(documents.read(n).decode())
-    if not inputs:
-      raise errors.InputError(
-        f'document {documents.name(n)!r} has no label for each character, '
-        "which task.name='tagging' expects: write it as inputs=labels, both of "
-        'one length'
-      )
-    if len(inputs) > length:
-      raise errors.InputError(
-        f'{key}={length}: document {documents.name(n)!r} has {len(inputs)} '
-        "characters to label, and can't be cut: give that or more"
-      )
+  if len(inputs) > length:
+    raise errors.InputError(
+      f'{key}={length}: document {split.name(n)!r} has {len(inputs)} '
+      "characters to label, and can't be cut: give that or more"
+    )
