@@ -133,32 +133,26 @@ def _table(*shared):
 class _Routes(base.Routes):
   """What surrounds the model."""
 
-  async def health(self, request: Request) -> Response:
-    del request
+  async def health(self, _: Request) -> Response:
     return base.json_response({'status': 'ok'})
 
-  async def ready(self, request: Request) -> Response:
-    del request
+  async def ready(self, _: Request) -> Response:
     if not self.service.ready:
       return http_errors.respond(http_errors.stopping())
     return base.json_response({'status': 'ready'})
 
-  async def prometheus(self, request: Request) -> Response:
-    del request
+  async def prometheus(self, _: Request) -> Response:
     return Response(
       self.metrics.text(), headers={'Content-Type': metrics_lib.CONTENT_TYPE}
     )
 
-  async def page(self, request: Request) -> Response:
-    del request
+  async def page(self, _: Request) -> Response:
     return _Static.headed(responses.FileResponse(PAGE / 'index.html'))
 
-  async def openapi(self, request: Request) -> Response:
-    del request
+  async def openapi(self, _: Request) -> Response:
     return base.json_response(openapi.describe(self.service.options.name))
 
-  async def models(self, request: Request) -> Response:
-    del request
+  async def models(self, _: Request) -> Response:
     cards = await base.thread(self.service.cards)
     return base.json_response({'object': 'list', 'data': cards})
 
@@ -166,8 +160,7 @@ class _Routes(base.Routes):
     adapter = self.service.adapter_of(request.path_params['name'])
     return base.json_response(await base.thread(self.service.card, adapter))
 
-  async def status(self, request: Request) -> Response:
-    del request
+  async def status(self, _: Request) -> Response:
     stats = self.service.stats() or engine_lib.Stats(0, 0, 0, {})
     return base.json_response(
       {
@@ -208,9 +201,8 @@ class _Static(staticfiles.StaticFiles):
     return response
 
 
-async def _of_starlette(request: Request, error: Any) -> Response:
+async def _of_starlette(_: Request, error: Any) -> Response:
   """No such route, or another method."""
-  del request
   messages = {404: 'there is no such path', 405: 'the path has other methods'}
   message = messages.get(error.status_code, str(error.detail))
   failure = http_errors.ApiError(error.status_code, message)

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Iterable
 
+from starlette import datastructures
 from starlette import requests
 from starlette import types
 
@@ -75,16 +76,10 @@ class Guard:
       if message['type'] == 'http.response.start':
         started = True
         entry['status'] = message['status']
-        own = {**HEADERS, 'X-Request-Id': entry['id']}
-        given = {name.lower() for name, _ in message.get('headers', ())}
-        message['headers'] = [
-          *message.get('headers', ()),
-          *(
-            (name.lower().encode(), value.encode())
-            for name, value in own.items()
-            if name.lower().encode() not in given
-          ),
-        ]
+        headers = datastructures.MutableHeaders(scope=message)
+        for name, value in HEADERS.items():
+          headers.setdefault(name, value)
+        headers['X-Request-Id'] = entry['id']
       await send(message)
 
     self._metrics.open.inc()

@@ -256,24 +256,17 @@ def _check_wanted(service, form, texts, wanted):
 
 
 def _sampling(form):
+  names = [field.name for field in dataclasses.fields(sampling.Sampling)]
   given = {
     name: getattr(form, name)
-    for name in (
-      'temperature',
-      'top_k',
-      'top_p',
-      'min_p',
-      'repetition_penalty',
-      'presence_penalty',
-      'frequency_penalty',
-    )
+    for name in names
     if getattr(form, name) is not None
   }
   # As at OpenAI, a nucleus without mass is the most likely token.
   if given.get('top_p') == 0:
     given['top_p'] = SMALLEST_NUCLEUS
-  bias = {int(name): x for name, x in (form.logit_bias or {}).items()}
-  return sampling.Sampling(**given, logit_bias=bias)
+  bias = {int(name): x for name, x in given.get('logit_bias', {}).items()}
+  return sampling.Sampling(**given | {'logit_bias': bias})
 
 
 def _constraint(form):
