@@ -11,10 +11,9 @@ def make(settings, index_B, seed=0, **columns):
   `columns` are other options by name, without the suffix.
   """
   table = sampling.make_table(len(index_B))
-  for n, index in enumerate(index_B):
-    line = sampling.line(settings)
-    line = line._replace(seed_B=seed, index_B=index, limit_B=10**6)
-    sampling.put(table, n, line)
+  line = sampling.line(settings)
+  line = line._replace(seed_B=seed, index_B=index_B, limit_B=10**6)
+  sampling.put(table, slice(None), line)
   for name, values in columns.items():
     getattr(table, f'{name}_B')[:] = values
   return table
