@@ -53,7 +53,7 @@ import numpy as np
 from rnn_jax.ops import eight_bits
 from rnn_jax.parallel import axes
 
-KINDS = ('int8', 'top_k')
+AXIS = 'data'
 SMALL = 4096  # a leaf of fewer numbers is summed exactly
 BLOCK = 64  # numbers that share a scale
 BUCKET = 2**22  # numbers that are sent together, unless a leaf has more
@@ -66,11 +66,11 @@ def init(params: PyTree, size: int) -> PyTree:
 
   Args:
     params: a tree of arrays, or of their shapes.
-    size: the number of devices along the axis that is summed over.
+    size: the number of devices along AXIS.
 
   Returns:
     The same tree of float32 [size, ...]; row d is device d's, so shard the
-    leading axis over the mesh axis, and the others like those of the params.
+    leading axis over AXIS, and the others like those of the params.
   """
   return jax.tree.map(
     lambda x: jnp.zeros((size, *x.shape), jnp.float32), params
@@ -93,10 +93,11 @@ def all_reduce(
   feedback: PyTree,
   gradients: PyTree,
   kind: str,
-  axis: str = 'data',
-  fraction: float = 0.01,
+  fraction: float,
 ) -> tuple[PyTree, PyTree]:
-  """Sums gradients over an axis of the mesh, inside of a jax.shard_map.
+  """Sums gradients over AXIS of the mesh, inside of a jax.shard_map.
+
+  With one device along it nothing is done.
 
   Args:
     feedback: this device's row of the error feedback, a tree of float32
@@ -104,22 +105,21 @@ def all_reduce(
     gradients: a tree of arrays of the same shapes without the 1. They need the
       same unit in all steps, because the error feedback stays: without a loss
       scale, and divided by the weights of all devices.
-    kind: one of KINDS.
-    axis: the mesh axis; with one device along it nothing is done.
+    kind: 'int8' or 'top_k'.
     fraction: of a leaf's numbers, what 'top_k' sends in a step.
 
   Returns:
     (feedback, summed), trees as before. summed is float32, and the same on all
-    devices of the axis, bit for bit.
+    devices along AXIS, bit for bit.
 
   Raises:
-    ValueError: an unknown kind, a fraction outside of (0, 1], error feedback of
-      other shapes, or a leaf whose indices don't fit in int32.
+    ValueError: error feedback of other shapes, or a leaf whose indices don't
+      fit in int32.
   """
   leaves, structure = jax.tree.flatten(gradients)
   feedbacks = jax.tree.leaves(feedback)
-  _check(feedbacks, leaves, kind, fraction)
-  if axes.size(axis) == 1:
+  _check(feedbacks, leaves)
+  if axes.size(AXIS) == 1:
     return feedback, gradients
   carried = [
     (e[0] + g.astype(jnp.float32)).reshape(-1)
@@ -128,7 +128,7 @@ def all_reduce(
   unsent, summed = [*feedbacks], [*leaves]
   for bucket in _buckets([x.size for x in leaves]):
     parts = [carried[n] for n in bucket]
-    results = _reduce(parts, kind, axis, fraction)
+    results = _reduce(parts, kind, fraction)
     for n, e, s in zip(bucket, *results, strict=True):
       unsent[n] = e.reshape(feedbacks[n].shape)
       summed[n] = s.reshape(leaves[n].shape)
@@ -138,11 +138,7 @@ def all_reduce(
   )
 
 
-def _check(feedbacks, leaves, kind, fraction):
-  if kind not in KINDS:
-    raise ValueError(f'kind={kind!r}: choose one of {", ".join(KINDS)}')
-  if not 0 < fraction <= 1:
-    raise ValueError(f'fraction={fraction}: give a number in (0, 1]')
+def _check(feedbacks, leaves):
   for e, g in zip(feedbacks, leaves, strict=True):
     if e.shape != (1, *g.shape):
       raise ValueError(
@@ -171,37 +167,37 @@ def _buckets(sizes):
   return buckets
 
 
-def _reduce(parts, kind, axis, fraction):
+def _reduce(parts, kind, fraction):
   """Returns (unsent, sums) of the flat leaves of a bucket."""
   if parts[0].size < SMALL:
     x = jnp.concatenate(parts)
-    results = jnp.zeros_like(x), jax.lax.psum(x, axis)
+    results = jnp.zeros_like(x), jax.lax.psum(x, AXIS)
   elif kind == 'int8':
-    results = _int8(jnp.concatenate(parts), axis)
+    results = _int8(jnp.concatenate(parts))
   else:
-    results = _top_k(parts, axis, fraction)
+    results = _top_k(parts, fraction)
   ends = np.cumsum([x.size for x in parts])[:-1]
   return [jnp.split(x, ends) for x in results]
 
 
-def _int8(x, axis):
+def _int8(x):
   """Returns (unsent, sum) of a flat array, sent and received in int8."""
-  devices = axes.size(axis)
+  devices = axes.size(AXIS)
   x_NxC = jnp.pad(x, (0, -x.size % (devices * BLOCK))).reshape(-1, BLOCK)
   sent = eight_bits.quantize(x_NxC, (1,))
   unsent_NxC = x_NxC - _decode(sent)
-  received = [jax.lax.all_to_all(part, axis, 0, 0, tiled=True) for part in sent]
+  received = [jax.lax.all_to_all(part, AXIS, 0, 0, tiled=True) for part in sent]
   shard_NxC = _decode(received).reshape(devices, -1, BLOCK).sum(0)
   sent = eight_bits.quantize(shard_NxC, (1,))
   # The second rounding's error goes to this device's rows of its shard.
-  begin = axes.index(axis) * len(shard_NxC)
+  begin = axes.index(AXIS) * len(shard_NxC)
   mine_NxC = jax.lax.dynamic_slice_in_dim(unsent_NxC, begin, len(shard_NxC))
   mine_NxC += shard_NxC - _decode(sent)
   unsent_NxC = jax.lax.dynamic_update_slice_in_dim(
     unsent_NxC, mine_NxC, begin, 0
   )
   summed_NxC = _decode(
-    [jax.lax.all_gather(part, axis, tiled=True) for part in sent]
+    [jax.lax.all_gather(part, AXIS, tiled=True) for part in sent]
   )
   return unsent_NxC.reshape(-1)[: x.size], summed_NxC.reshape(-1)[: x.size]
 
@@ -211,7 +207,7 @@ def _decode(sent):
   return codes_NxC.astype(jnp.float32) * scale_Nx1
 
 
-def _top_k(parts, axis, fraction):
+def _top_k(parts, fraction):
   """Returns (unsent, sum) of flat arrays, of which the largest are sent."""
   begin, chosen = 0, []
   for x in parts:
@@ -222,7 +218,7 @@ def _top_k(parts, axis, fraction):
     begin += x.size
   x, indices = jnp.concatenate(parts), jnp.concatenate(chosen)
   numbers, theirs = (
-    jax.lax.all_gather(y, axis) for y in (x.at[indices].get(), indices)
+    jax.lax.all_gather(y, AXIS) for y in (x.at[indices].get(), indices)
   )
 
   def add(device, total):

@@ -1,6 +1,19 @@
 """What a model asks of its devices (ops/devices.py), on a mesh.
 
 All methods are for programs under `jax.shard_map` over the whole mesh.
+
+Devices with their own rows share the experts of a layer:
+
+    y_own = to_rows(sum over own experts of gate expert(from_rows(x_own)))
+
+`from_rows` gathers the rows of all n devices along `expert`, each device runs
+its E/n experts on those that are routed to them, and `to_rows` sums what all
+computed and leaves each device its own rows. No row is dropped, whatever a
+router chooses, and shapes don't depend on it: (n - 1)/n of the rows travel each
+way, where an exchange of only the routed ones (Lepikhin et al., "GShard:
+Scaling Giant Models with Conditional Computation and Automatic Sharding", 2020)
+needs a capacity, and drops what is above it. One function is the transpose of
+the other, so the backward pass sends as much.
 """
 
 import dataclasses
@@ -11,7 +24,6 @@ import jax
 
 from rnn_jax.ops import devices
 from rnn_jax.parallel import axes
-from rnn_jax.parallel import expert
 from rnn_jax.parallel import fsdp
 from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
@@ -73,10 +85,13 @@ class ManyDevices(devices.OneDevice):
     return tensor.tp_reduce(x)
 
   def from_rows(self, x: jax.Array) -> jax.Array:
-    return expert.from_rows(x) if self.shards('E') > 1 else x
+    name = self.axis_name('E')
+    return jax.lax.all_gather(x, name, axis=0, tiled=True) if name else x
 
   def to_rows(self, x: jax.Array) -> jax.Array:
-    return expert.to_rows(x) if self.shards('E') > 1 else x
+    if not (name := self.axis_name('E')):
+      return x
+    return jax.lax.psum_scatter(x, name, scatter_dimension=0, tiled=True)
 
   @property
   def shards_parameters(self) -> bool:
@@ -114,7 +129,7 @@ class ManyDevices(devices.OneDevice):
     after the last on that, and zero elsewhere: a sum over the stages completes
     them.
     """
-    return pipeline.gpipe(stage, params, inputs, self._options)
+    return pipeline.gpipe(stage, params, inputs, self.micro_batches)
 
   def run_stages_and_loss(
     self,
@@ -125,9 +140,5 @@ class ManyDevices(devices.OneDevice):
     inputs: devices.StageInputs,
   ) -> tuple[jax.Array, tuple[PyTree, PyTree]]:
     return pipeline_flush.objective(
-      stage, loss, params, head, inputs, self._options
+      stage, loss, params, head, inputs, self.micro_batches
     )
-
-  @property
-  def _options(self):
-    return pipeline.Options(self.micro_batches)

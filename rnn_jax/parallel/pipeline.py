@@ -14,9 +14,9 @@ forward, and autodiff mirrors that, here for n = 2 stages and M = 3:
     stage 0   F0  F1  -   F2  B0  -   B1  B2
     stage 1   -   F0  B0  F1  B1  F2  B2  -
 
-`table` makes such tables. Both schedules leave (n - 1) / (M + n - 1) of the
-time unused. They differ in how much of the forward pass they store: GPipe that
-of M micro-batches, 1F1B that of the micro-batches in flight, whatever M is.
+Both schedules leave (n - 1) / (M + n - 1) of the time unused. They differ in
+how much of the forward pass they store: GPipe that of M micro-batches, 1F1B
+that of the micro-batches in flight, whatever M is.
 
 All functions run inside a `jax.shard_map` that is manual over 'pipe'; without
 it there is one stage. A stage is
@@ -31,7 +31,6 @@ dropped, whatever they are. So a stage may contain collectives over the mesh's
 other axes.
 """
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -46,14 +45,6 @@ SCHEDULES = ('gpipe', '1f1b')
 
 PyTree = Any
 Index = int | jax.Array  # of a tick, stage or micro-batch
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-  """How a pipeline runs. The numbers don't depend on it."""
-
-  micro_batches: int = 0  # M; 0: the number of stages
-  remat: bool = False  # gpipe: store a stage's inputs, recompute the rest
 
 
 def bubble_fraction(stages: int, micro_batches: int) -> float:
@@ -79,55 +70,13 @@ def backward_at(tick: Index, stage: Index, stages: int) -> Index:
   return tick - 2 * (stages - 1) + stage
 
 
-def table(
-  stages: int, micro_batches: int, schedule: str
-) -> tuple[tuple[str, ...], ...]:
-  """Returns what each stage does, [slot][stage]: 'F3', 'B1' or '-'.
-
-  A slot is the time of a forward or a backward pass of one micro-batch. A tick
-  of 1F1B has a slot for each of the two, unless all stages would idle in it.
-
-  Args:
-    stages: n.
-    micro_batches: M.
-    schedule: one of SCHEDULES.
-
-  Raises:
-    ValueError: an unknown schedule.
-  """
-  if schedule not in SCHEDULES:
-    raise ValueError(f'schedule={schedule!r}: choose one of {SCHEDULES}')
-  n, passes = stages, micro_batches + stages - 1
-
-  def slot(name, numbers):
-    named = (f'{name}{m}' if 0 <= m < micro_batches else '-' for m in numbers)
-    return tuple(named)
-
-  forward = [
-    slot('F', [forward_at(t, s) for s in range(n)]) for t in range(passes)
-  ]
-  if schedule == 'gpipe':
-    backward = [
-      tuple(name.replace('F', 'B') for name in names)
-      for names in reversed(forward)
-    ]
-    return (*forward, *backward)
-  backward = [
-    slot('B', [backward_at(t, s, n) for s in range(n)])
-    for t in range(n - 1, n - 1 + passes)
-  ]
-  both = zip(forward[n - 1 :], backward[:micro_batches], strict=True)
-  steady = [names for pair in both for names in pair]
-  return (*forward[: n - 1], *steady, *backward[micro_batches:])
-
-
-def micro_batches(inputs: devices.StageInputs, options: Options) -> int:
-  """Returns M.
+def micro_batches(inputs: devices.StageInputs, requested: int) -> int:
+  """Returns M: what is requested, or the number of stages if that is 0.
 
   Raises:
     ValueError: it doesn't divide the rows.
   """
-  count = options.micro_batches or axes.size(AXIS)
+  count = requested or axes.size(AXIS)
   rows = inputs.x_BxLxD.shape[0]
   if count < 1 or rows % count:
     raise ValueError(
@@ -141,7 +90,7 @@ def gpipe(
   stage: devices.Stage,
   params: PyTree,
   inputs: devices.StageInputs,
-  options: Options = Options(),
+  requested: int = 0,
 ) -> tuple[jax.Array, PyTree]:
   """Runs all micro-batches through all stages.
 
@@ -149,7 +98,7 @@ def gpipe(
     stage: see the module's docstring.
     params: of this stage's layers.
     inputs: of this device's rows.
-    options: M, and what autodiff stores.
+    requested: M; 0: the number of stages.
 
   Returns:
     (x_BxLxD, state): the output of the last layer on the last stage, zeros on
@@ -160,9 +109,7 @@ def gpipe(
     ValueError: M doesn't divide the rows.
   """
   n, s = axes.size(AXIS), axes.index(AXIS)
-  count = micro_batches(inputs, options)
-  if options.remat:
-    stage = jax.checkpoint(stage, prevent_cse=False)
+  count = micro_batches(inputs, requested)
 
   def tick(arrived, now):
     m, x, state, extra = now

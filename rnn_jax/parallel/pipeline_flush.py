@@ -40,21 +40,7 @@ from rnn_jax.parallel import pipeline
 PyTree = Any
 
 
-class Gradients(NamedTuple):
-  """Gradients of the objective."""
-
-  params: PyTree  # of this stage's layers
-  head: PyTree  # on the last stage; zeros on the others
-  x_BxLxD: jax.Array  # on stage 0; zeros on the others
-
-
-class Result(NamedTuple):
-  """The results of all micro-batches of a device."""
-
-  objective: jax.Array  # on the last stage; 0 on the others
-  sums: PyTree  # likewise
-  state: PyTree  # of this stage's layers
-  gradients: Gradients
+Value = tuple[jax.Array, tuple[PyTree, PyTree]]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 5))
@@ -64,8 +50,8 @@ def objective(
   params: PyTree,
   head: PyTree,
   inputs: devices.StageInputs,
-  options: pipeline.Options,
-) -> tuple[jax.Array, tuple[PyTree, PyTree]]:
+  requested: int,
+) -> Value:
   """Returns the objective, with gradients for autodiff.
 
   `jax.value_and_grad(..., has_aux=True)` of it runs `one_forward_one_backward`,
@@ -75,10 +61,11 @@ def objective(
   states have no gradients.
 
   Returns:
-    (objective, (sums, state)), see Result.
+    (objective, (sums, state)) of all micro-batches of a device: the first two
+    on the last stage, zeros on the others; the states of this stage's layers.
   """
-  x, state = pipeline.gpipe(stage, params, inputs, options)
-  ticks = _Ticks(stage, loss, params, head, inputs, options)
+  x, state = pipeline.gpipe(stage, params, inputs, requested)
+  ticks = _Ticks(stage, loss, params, head, inputs, requested)
   like = jax.eval_shape(ticks.loss_of, 0, ticks.rows_of(x, 0, 0))
 
   def add(total, m):
@@ -93,13 +80,8 @@ def objective(
   return value, (sums, state)
 
 
-def _forward(stage, loss, params, head, inputs, options):
-  result = one_forward_one_backward(stage, loss, params, head, inputs, options)
-  return (result.objective, (result.sums, result.state)), result.gradients
-
-
-def _backward(stage, loss, options, gradients, cotangents):
-  del stage, loss, options
+def _backward(stage, loss, requested, gradients, cotangents):
+  del stage, loss, requested
   scale = cotangents[0]
   n, s = axes.size(pipeline.AXIS), axes.index(pipeline.AXIS)
   if n > 1:
@@ -111,17 +93,14 @@ def _backward(stage, loss, options, gradients, cotangents):
   return params, head, devices.StageInputs(x, None, None, None)
 
 
-objective.defvjp(_forward, _backward)
-
-
 def one_forward_one_backward(
   stage: devices.Stage,
   loss: devices.Loss,
   params: PyTree,
   head: PyTree,
   inputs: devices.StageInputs,
-  options: pipeline.Options,
-) -> Result:
+  requested: int,
+) -> tuple[Value, tuple[PyTree, PyTree, jax.Array]]:
   """Runs all micro-batches through all stages and back.
 
   Args:
@@ -130,23 +109,27 @@ def one_forward_one_backward(
     params: of this stage's layers, floating point.
     head: what the loss has gradients for, floating point.
     inputs: of this device's rows.
-    options: M.
+    requested: M; 0: the number of stages.
 
   Returns:
-    The Result.
+    (what `objective` returns, its gradients): of `params`; of `head`, on the
+    last stage; of `inputs.x_BxLxD`, on stage 0; zeros on the other stages.
 
   Raises:
     ValueError: M doesn't divide the rows.
   """
-  ticks = _Ticks(stage, loss, params, head, inputs, options)
+  ticks = _Ticks(stage, loss, params, head, inputs, requested)
   n, count = ticks.stages, ticks.count
   carry = ticks.init()
   carry = _scan(ticks.fill, carry, 0, n - 1)
   carry = _scan(ticks.both, carry, n - 1, count)
   carry = _scan(ticks.drain, carry, n - 1 + count, n - 1)
   value, sums = carry.total
-  gradients = Gradients(carry.d_params, carry.d_head, carry.d_inputs)
-  return Result(value, sums, carry.state, gradients)
+  gradients = carry.d_params, carry.d_head, carry.d_inputs
+  return (value, (sums, carry.state)), gradients
+
+
+objective.defvjp(one_forward_one_backward, _backward)
 
 
 def _scan(tick, carry, first, length):
@@ -172,10 +155,10 @@ class _Carry(NamedTuple):
 class _Ticks:
   """The three kinds of ticks."""
 
-  def __init__(self, stage, loss, params, head, inputs, options):
+  def __init__(self, stage, loss, params, head, inputs, requested):
     self.stages = axes.size(pipeline.AXIS)
     self.index = axes.index(pipeline.AXIS)
-    self.count = pipeline.micro_batches(inputs, options)
+    self.count = pipeline.micro_batches(inputs, requested)
     self._stage, self._loss = stage, loss
     self._params, self._head, self._inputs = params, head, inputs
 

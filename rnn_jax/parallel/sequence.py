@@ -32,7 +32,6 @@ Sequence Length", 2018.
 """
 
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,57 +72,45 @@ def recurrence(
     dtype).
   """
   inputs = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
-  options = _Options(impl, chunk_length, read, operands)
-  run = options.op()
+  run = functools.partial(
+    gla.recurrence,
+    impl=impl,
+    chunk_length=chunk_length,
+    read=read,
+    operands=operands,
+  )
   if axes.size(sequence_shards.AXIS) == 1:
     return run(*inputs, starts_BxL=starts_BxL)
   jax.eval_shape(run, *inputs, starts_BxL=starts_BxL)  # refuses bad inputs
   state, loga = (x.astype(jnp.float32) for x in (state_BxHxKxP, loga_BxLxHxK))
   if starts_BxL is None:
-    return _recurrence(options, state, *inputs[1:4], loga)
+    return _recurrence(run, read, state, *inputs[1:4], loga)
   begins = starts_BxL[..., None, None] != 0
   loga = jnp.where(begins, -jnp.inf, loga)
-  state, y = _recurrence(options, state, *inputs[1:4], loga)
+  state, y = _recurrence(run, read, state, *inputs[1:4], loga)
   return state, jnp.where(begins, 0, y) if read == 'before' else y
 
 
-class _Options(NamedTuple):
-  """The options of gla.recurrence."""
-
-  impl: str
-  chunk_length: int | None
-  read: str
-  operands: str | None
-
-  def op(self):
-    return functools.partial(
-      gla.recurrence,
-      impl=self.impl,
-      chunk_length=self.chunk_length,
-      read=self.read,
-      operands=self.operands,
-    )
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _recurrence(run, read, state, q, k, v, loga):
+  return _forward(run, read, state, q, k, v, loga)[0]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recurrence(options, state, q, k, v, loga):
-  return _forward(options, state, q, k, v, loga)[0]
-
-
-def _forward(options, state, q, k, v, loga):
+def _forward(run, read, state, q, k, v, loga):
+  del read  # what is written before a shard doesn't depend on it
   decay, written = sequence_shards.prefix(
     *_summarize(_written, (k, v, loga), 1), 1
   )
   entering = decay[..., None] * state + written
-  run = options.op()
   (last, y), back = jax.vjp(run, entering, q, k, v, loga)
   return (sequence_shards.from_last(last), y), (back, q, loga)
 
 
-def _backward(options, residuals, cotangents):
+def _backward(run, read, residuals, cotangents):
+  del run
   back, q, loga = residuals
   d_last, d_y = cotangents
-  seen = functools.partial(_seen, read=options.read)
+  seen = functools.partial(_seen, read=read)
   decay, d_seen = sequence_shards.prefix(
     *_summarize(seen, (q, d_y, loga), -1), -1
   )

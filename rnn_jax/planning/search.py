@@ -156,17 +156,13 @@ def choose(
 def _candidate(request, shared, sizes):
   try:
     config = program_lib.with_mesh(request.config, sizes)
-    multiple = math.prod(sizes.get(axis, 1) for axis in rules_lib.ROWS)
-    stages = sizes['pipe']
-    multiple *= (config.mesh.micro_batches or stages) if stages > 1 else 1
+    mesh = mesh_lib.make(config.mesh, jax.devices()[: request.devices])
+    multiple = mesh_lib.row_multiple(mesh, config.mesh)
     multiple *= config.train.accumulate
     if request.rows % multiple:
       return Candidate(sizes, refused=f'{multiple} must divide the rows')
     where = placement.Placement(
-      mesh_lib.make(config.mesh, jax.devices()[: request.devices]),
-      config.mesh,
-      shared.params,
-      shared.logical_axes,
+      mesh, config.mesh, shared.params, shared.logical_axes
     )
   except errors.InputError as error:
     return Candidate(sizes, refused=str(error))

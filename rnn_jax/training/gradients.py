@@ -153,7 +153,7 @@ class MeanGradient:
     grads = jax.tree.map(lambda g: g / weight, grads)
     if compressed:
       feedback, grads = compression.all_reduce(
-        state.error_feedback, grads, compressed, fraction=self._mesh.top_k_share
+        state.error_feedback, grads, compressed, self._mesh.top_k_share
       )
       changes = changes | {'error_feedback': feedback}
     return step_lib.Aux(sums, changes), grads

@@ -1,4 +1,4 @@
-"""Training steps of image models, and of shared layers, on meshes."""
+"""Training steps of an image model, and of shared layers, on meshes."""
 
 import importlib
 
@@ -10,12 +10,11 @@ ROWS = 8
 ONE = {'data': 1}
 # What a form does to a model, it does with other forms beside it.
 FORMS = {
-  'bdh': ('zero 3 and tensor', {'data': 1, 'fsdp': 2, 'tensor': 2}),
   'vit': (
     'zero 3, pipe and tensor',
     {'data': 1, 'fsdp': 2, 'pipe': 2, 'tensor': 2},
   ),
-  'text': (  # the language model
+  'bdh': (  # the language model
     'zero 3, sequence and tensor',
     {'data': 1, 'fsdp': 2, 'sequence': 2, 'tensor': 2},
   ),
@@ -24,26 +23,22 @@ FORMS = {
 
 def config(model, mesh):
   """The Config of a small model on a mesh."""
-  if model == 'text':
+  if model == 'bdh':
     raw = importlib.import_module('configs.bdh').get_config('small')
     raw.data.update(length=8)
-    raw.cell.dropout = 0.0
+    raw.cell.update(dropout=0.0, heads=2, neurons=8)
   else:
-    name = {'bdh': 'v2_token', 'vit': 'vit'}[model]
-    raw = importlib.import_module('configs.cifar10_bdh').get_config(name)
+    raw = importlib.import_module('configs.cifar10_bdh').get_config('vit')
     raw.data.image.size = 8
     raw.data.classes = tuple('abc')
     raw.train.update(accumulate=1, precision='float32')
-  raw.data.batch_size = ROWS
-  raw.model.update(width=8, layers=2)
-  if model == 'vit':
     raw.model.mlp_width = 16
     raw.cell.update(heads=2, head_width=4)
-  else:
-    raw.cell.update(heads=2, neurons=8)
+  raw.data.batch_size = ROWS
+  raw.model.update(width=8, layers=2, unroll=1)
   raw.mesh.update(mesh)
   raw.train.steps = 20
-  raw.optimizer.update(learning_rate=1e-2, eps=1e-3)
+  raw.optimizer.update(name='sgd', learning_rate=0.1)
   raw.schedule.warmup_steps = 1
   return config_lib.parse(raw)
 

@@ -23,6 +23,37 @@ CASES = ((2, 2, 1), (2, 1, 2), (4, 16, 1))
 SPEC = jax.sharding.PartitionSpec
 
 
+def table(stages, micro_batches, schedule):
+  """Returns what each stage does, [slot][stage]: 'F3', 'B1' or '-'.
+
+  A slot is the time of a forward or a backward pass of one micro-batch. A tick
+  of 1F1B has a slot for each of the two, unless all stages would idle in it.
+  """
+  n, passes = stages, micro_batches + stages - 1
+
+  def slot(name, numbers):
+    named = (f'{name}{m}' if 0 <= m < micro_batches else '-' for m in numbers)
+    return tuple(named)
+
+  forward = [
+    slot('F', [pipeline.forward_at(t, s) for s in range(n)])
+    for t in range(passes)
+  ]
+  if schedule == 'gpipe':
+    backward = [
+      tuple(name.replace('F', 'B') for name in names)
+      for names in reversed(forward)
+    ]
+    return (*forward, *backward)
+  backward = [
+    slot('B', [pipeline.backward_at(t, s, n) for s in range(n)])
+    for t in range(n - 1, n - 1 + passes)
+  ]
+  both = zip(forward[n - 1 :], backward[:micro_batches], strict=True)
+  steady = [names for pair in both for names in pair]
+  return (*forward[: n - 1], *steady, *backward[micro_batches:])
+
+
 def draw():
   """Returns (params, head, x, state, extra) of all layers and rows."""
   rng = np.random.default_rng(0)
@@ -107,29 +138,23 @@ def split(parts, x, axis):
   return jnp.moveaxis(x, axis, 0)
 
 
-def by_gpipe(remat, options, params, head, inputs):
-  options = pipeline.Options(options.micro_batches, remat)
-  x, state = pipeline.gpipe(stage, params, inputs, options)
+def by_gpipe(count, params, head, inputs):
+  x, state = pipeline.gpipe(stage, params, inputs, count)
 
   def one(number, x, extra):
     return loss(head, x, extra, jax.random.fold_in(inputs.key, number))
 
-  count = pipeline.micro_batches(inputs, options)
   rows = functools.partial(split, count, axis=0)
   parts = jax.tree.map(rows, (x, inputs.extra))
   values, sums = jax.vmap(one)(jnp.arange(count), *parts)
   return jnp.sum(values), (jax.tree.map(jnp.sum, sums), state)
 
 
-def by_1f1b(options, params, head, inputs):
-  return pipeline_flush.objective(stage, loss, params, head, inputs, options)
+def by_1f1b(count, params, head, inputs):
+  return pipeline_flush.objective(stage, loss, params, head, inputs, count)
 
 
-FORMS = {
-  'gpipe': functools.partial(by_gpipe, False),
-  'remat': functools.partial(by_gpipe, True),
-  '1f1b': by_1f1b,
-}
+FORMS = {'gpipe': by_gpipe, '1f1b': by_1f1b}
 
 
 def program(form, stages, count, sequence=1, rows=2):
@@ -137,13 +162,12 @@ def program(form, stages, count, sequence=1, rows=2):
   shape = (rows, 1, 1, stages, sequence, 1)
   placed = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
   mesh = jax.sharding.Mesh(placed, axes.NAMES)
-  options = pipeline.Options(count)
   layers, timed = SPEC('pipe', 'data'), SPEC('data', 'sequence')
   specs = (SPEC('pipe'), SPEC(), timed, layers, timed)
 
   def objective(params, head, x, state, extra):
     inputs = devices.StageInputs(x, state, extra, jax.random.key(1))
-    value, (sums, new) = FORMS[form](options, params, head, inputs)
+    value, (sums, new) = FORMS[form](count, params, head, inputs)
     last = axes.index('pipe') == stages - 1
     value, sums = jax.tree.map(lambda a: jnp.where(last, a, 0), (value, sums))
     return 0.5 * value, (sums, new)
@@ -174,16 +198,15 @@ def temporaries(form, count):
 
   def local(params, head, x, state, extra):
     inputs = devices.StageInputs(x, state, extra, jax.random.key(1))
-    options = pipeline.Options(count)
     if form == '1f1b':
-      result = pipeline_flush.one_forward_one_backward(
-        stage, loss, params, head, inputs, options
+      (_, (_, new)), gradients = pipeline_flush.one_forward_one_backward(
+        stage, loss, params, head, inputs, count
       )
-      return result.gradients, result.state
+      return gradients, new
 
     def run(params, head, x):
-      value, (_, new) = FORMS[form](
-        options, params, head, inputs._replace(x_BxLxD=x)
+      value, (_, new) = by_gpipe(
+        count, params, head, inputs._replace(x_BxLxD=x)
       )
       return value, new
 
@@ -228,8 +251,7 @@ def measure(form, cases):
 
 def measure_gpipe():
   memory = [temporaries('gpipe', count) for count in (4, 16)]
-  memory.append(temporaries('remat', 16))
-  return measure('gpipe', CASES), measure('remat', CASES[:1]), memory
+  return measure('gpipe', CASES), memory
 
 
 def measure_1f1b():
@@ -243,7 +265,7 @@ def undifferentiated():
 
   def local(params, head, *inputs):
     inputs = devices.StageInputs(*inputs, jax.random.key(1))
-    value, (sums, state) = by_1f1b(pipeline.Options(4), params, head, inputs)
+    value, (sums, state) = by_1f1b(4, params, head, inputs)
     return jax.lax.psum((value, sums), 'pipe'), state
 
   layers = SPEC('pipe')

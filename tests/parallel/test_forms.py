@@ -27,12 +27,11 @@ def test_a_mesh_gives_the_parameters_of_one_device(results, case):
 @pytest.mark.parametrize(
   ('case', 'opcodes'),
   (
-    ('min_lstm, copies', {'all-reduce'}),
     ('min_lstm, zero 1', {'all-reduce', 'all-gather'}),
     ('min_lstm, zero 2', {'all-reduce', 'all-gather', 'reduce-scatter'}),
     ('min_lstm, zero 3', {'all-reduce', 'all-gather', 'reduce-scatter'}),
     (
-      'simple_rnn, zero 3 and tensor',
+      'rwkv7, zero 3 and tensor',
       {'all-reduce', 'all-gather', 'reduce-scatter'},
     ),
     (
@@ -40,7 +39,6 @@ def test_a_mesh_gives_the_parameters_of_one_device(results, case):
       {'all-reduce', 'all-gather', 'reduce-scatter', 'collective-permute'},
     ),
     ('min_lstm, copies and 1f1b', {'all-reduce', 'collective-permute'}),
-    ('qrnn, copies and sequence', {'all-reduce', 'collective-permute'}),
     (
       f'{forms.CARRIED}, sequence and tensor',
       {'all-reduce', 'collective-permute'},

@@ -1,4 +1,4 @@
-"""Image models, and layers with shared parameters, on meshes of devices."""
+"""An image model, and layers with shared parameters, on meshes of devices."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def times(table):
 @pytest.mark.parametrize('schedule', pipeline.SCHEDULES)
 def test_each_pass_waits_for_what_it_reads(schedule):
   for n, count in SIZES:
-    at = times(pipeline.table(n, count, schedule))
+    at = times(pipelines.table(n, count, schedule))
     assert len(at) == 2 * n * count
     for stage in range(n):
       for m in range(count):
@@ -46,7 +46,7 @@ def test_each_pass_waits_for_what_it_reads(schedule):
 @pytest.mark.parametrize('schedule', pipeline.SCHEDULES)
 def test_the_bubble_is_the_idle_fraction_of_each_stage(schedule):
   for n, count in SIZES:
-    table = pipeline.table(n, count, schedule)
+    table = pipelines.table(n, count, schedule)
     assert len(table) == 2 * (count + n - 1)
     for names in zip(*table, strict=True):
       idle = names.count('-') / len(table)
@@ -64,7 +64,7 @@ def test_the_bubble_is_the_idle_fraction_of_each_stage(schedule):
 )
 def test_micro_batches_that_a_stage_stores(schedule, stored):
   for n, count in SIZES:
-    table = pipeline.table(n, count, schedule)
+    table = pipelines.table(n, count, schedule)
     for stage, names in enumerate(zip(*table, strict=True)):
       in_flight, most = 0, 0
       for name in names:
@@ -74,11 +74,9 @@ def test_micro_batches_that_a_stage_stores(schedule, stored):
 
 
 def test_wrong_arguments_are_refused():
-  with pytest.raises(ValueError, match="schedule='zero'.*gpipe"):
-    pipeline.table(2, 2, 'zero')
   inputs = devices.StageInputs(jnp.zeros((6, 2, 3)), None)
   with pytest.raises(ValueError, match='micro_batches=4.* 6 rows'):
-    pipeline.gpipe(pipelines.stage, None, inputs, pipeline.Options(4))
+    pipeline.gpipe(pipelines.stage, None, inputs, 4)
 
 
 def test_one_stage_needs_no_mesh():
@@ -106,17 +104,10 @@ def test_gpipe_has_the_numbers_and_gradients_of_all_layers_at_once(
   assert pipelines.error(result['got'], result['wanted']) < 3e-6
 
 
-def test_recomputed_stages_have_the_same_numbers_and_store_less(measured):
-  (result,) = measured[1].values()
-  assert pipelines.error(result['got'], result['wanted']) < 3e-6
-  _, many, recomputed = measured[2]
-  assert recomputed < 0.7 * many  # measured: 0.4
-
-
 @pytest.mark.parametrize('case', [c for c in pipelines.CASES if c[1] > 1])
 def test_gpipe_takes_the_ticks_of_its_schedule(measured, case):
   stages, count, _ = case
-  slots = len(pipeline.table(stages, count, 'gpipe'))
+  slots = len(pipelines.table(stages, count, 'gpipe'))
   # The other loops are over layers: of what is the same in all ticks.
   assert measured[0][case]['ticks'].count(slots // 2) == 2
 
@@ -129,5 +120,5 @@ def test_only_activations_are_communicated(measured):
 
 
 def test_the_memory_of_gpipe_grows_with_the_micro_batches(measured):
-  few, many, _ = measured[2]
+  few, many = measured[1]
   assert many > 2.5 * few

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from rnn_jax.ops import devices
-from rnn_jax.parallel import pipeline
 from rnn_jax.parallel import pipeline_flush
 from tests.parallel import pipelines
 from tests.support import virtual
@@ -36,7 +35,7 @@ def test_1f1b_takes_the_ticks_of_its_schedule(measured, case):
   ticks = measured[0][case]['ticks']
   assert ticks == [stages - 1, count, stages - 1]
   fill, both, drain = ticks
-  table = pipeline.table(stages, count, '1f1b')
+  table = pipelines.table(stages, count, '1f1b')
   assert fill + 2 * both + drain == len(table)
 
 
@@ -73,7 +72,7 @@ def test_one_stage_needs_no_mesh():
       params,
       head,
       inputs._replace(x_BxLxD=x),
-      pipeline.Options(4),
+      4,
     )
 
   differentiate = jax.value_and_grad(run, (0, 1, 2), has_aux=True)

@@ -42,13 +42,12 @@ def processor() -> tuple[str, ...]:
   return tuple(flag for flag in flags if flag.startswith(ISA))
 
 
-def call(module: str, function: str, flags: tuple[str, ...] = QUICK):
+def call(module: str, function: str):
   """Returns what a function of a module returns on eight devices.
 
-  It has no arguments, and returns what can be pickled; `flags` are XLA's.
-  Files with the same flags share a process.
+  It has no arguments, and returns what can be pickled.
   """
-  pipe = _start((*flags, *processor()))
+  pipe = _start()
   pipe.send((module, function))
   if not pipe.poll(SECONDS):
     raise TimeoutError(f'{module}.{function}: no result in {SECONDS} s')
@@ -63,11 +62,11 @@ def call(module: str, function: str, flags: tuple[str, ...] = QUICK):
 
 
 @functools.cache
-def _start(flags):
-  """Starts a process. Returns the connection to it."""
+def _start():
+  """Starts the process. Returns the connection to it."""
   count = f'--xla_force_host_platform_device_count={DEVICES}'
   environment = os.environ | {
-    'XLA_FLAGS': ' '.join((count, *flags)),
+    'XLA_FLAGS': ' '.join((count, *QUICK, *processor())),
     'JAX_PLATFORMS': 'cpu',
     'NPROC': f'{THREADS}',
   }

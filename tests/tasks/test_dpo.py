@@ -264,6 +264,7 @@ def test_a_run_prefers_what_was_chosen(tmp_path, capsys):
 def test_what_adapters_change_is_the_reference(tmp_path):
   raw = write_runs(tmp_path, 'base')
   raw.train.steps = 10
+  raw.evaluate.every = 0
   raw.adapters.dropout = 0.2
   margins = {}
   for name, held, reference in (

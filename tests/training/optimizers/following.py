@@ -1,7 +1,10 @@
 """Compares an optimizer with a float64 reference of one matrix."""
 
+import functools
+
 import jax
 import numpy as np
+import optax
 
 from rnn_jax import config as config_lib
 from rnn_jax.training import optimizer
@@ -35,6 +38,29 @@ def draw(rng):
   )
 
 
+def follow(transform, params, gradients, more=None):
+  """Returns float32 parameters after updates by each of the gradients.
+
+  `more` are other arguments of the updates, {name: their values}.
+  """
+
+  def step(now, inputs):
+    (params, state), (gradient, own) = now, inputs
+    updates, state = transform.update(gradient, state, params, **own)
+    return (optax.apply_updates(params, updates), state), None
+
+  @jax.jit
+  def run(params, *inputs):
+    begun = params, transform.init(params)
+    return jax.lax.scan(step, begun, inputs)[0][0]
+
+  params, gradients, more = jax.tree.map(
+    np.float32, (params, gradients, more or {})
+  )
+  stack = functools.partial(jax.tree.map, lambda *each: np.stack(each))
+  return run(params, stack(*gradients), {k: stack(*x) for k, x in more.items()})
+
+
 def compare(settings, reference, rtol=1e-5, atol=1e-7):
   """Checks that parameters equal the reference's after some steps.
 
@@ -48,12 +74,7 @@ def compare(settings, reference, rtol=1e-5, atol=1e-7):
   rng = np.random.default_rng(0)
   params, *gradients = (draw(rng) for _ in range(STEPS + 1))
   transform = optimizer.make(settings.optimizer, rate, STACKED)
-  ours = jax.tree.map(np.float32, params)
-  state = jax.jit(transform.init)(ours)
-  update = jax.jit(transform.update)
-  for gradient in gradients:
-    updates, state = update(jax.tree.map(np.float32, gradient), state, ours)
-    ours = jax.tree.map(np.add, ours, jax.device_get(updates))
+  ours = jax.device_get(follow(transform, params, gradients))
 
   def check(path, actual, param, *gradients):
     name = optimizer.parameter_name(path)

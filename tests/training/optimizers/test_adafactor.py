@@ -6,6 +6,7 @@ import numpy as np
 
 from rnn_jax.training import optimizer
 from tests.training import test_optimizer
+from tests.training.optimizers import following
 
 
 def rms(x):
@@ -45,12 +46,7 @@ def test_parameters_follow_the_published_equations():
   )
   params['bias'] *= 0  # as biases start
   transform = optimizer.make(settings.optimizer, lambda step: 1e-2)
-  ours = jax.tree.map(jnp.float32, params)
-  state = transform.init(ours)
-  update = jax.jit(transform.update)
-  for gradient in gradients:
-    updates, state = update(jax.tree.map(jnp.float32, gradient), state, ours)
-    ours = jax.tree.map(jnp.add, ours, updates)
+  ours = following.follow(transform, params, gradients)
   expected = reference(params, gradients, 1e-2, 0.1)
   for name, value in expected.items():
     np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-6)
@@ -65,13 +61,7 @@ def test_each_layer_of_a_stack_follows_them_by_itself():
   )
   gradients[1]['kernel'] *= np.array([50, 0.1])[:, None, None]  # one is clipped
   transform = optimizer.make(settings.optimizer, lambda step: 1e-2, {'kernel'})
-  ours = jax.tree.map(jnp.float32, params)
-  state = transform.init(ours)
-  for gradient in gradients:
-    updates, state = jax.jit(transform.update)(
-      jax.tree.map(jnp.float32, gradient), state, ours
-    )
-    ours = jax.tree.map(jnp.add, ours, updates)
+  ours = following.follow(transform, params, gradients)
   decay = settings.optimizer.weight_decay
   for layer in range(2):
     own = [{'kernel': x['kernel'][layer]} for x in (params, *gradients)]

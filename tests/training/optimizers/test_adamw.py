@@ -13,6 +13,7 @@ from rnn_jax.training import optimizer
 from rnn_jax.training import schedule
 from tests.training import test_optimizer
 from tests.training import test_schedule
+from tests.training.optimizers import following
 
 SHAPES = {'kernel': (70, 60), 'bias': (20,)}
 
@@ -55,16 +56,11 @@ def test_parameters_follow_the_published_equations(moments, store, fraction):
     clip_norm=0.0, weight_decay=0.1, moments=moments
   )
   rng = np.random.default_rng(0)
-  params = draw(rng)
+  params, *gradients = (draw(rng) for _ in range(7))
   transform = optimizer.make(settings.optimizer, schedule.make(settings).rate)
-  ours = jax.tree.map(np.float32, params)
-  state = jax.jit(transform.init)(ours)
-  update = jax.jit(transform.update)
+  ours = following.follow(transform, params, gradients)
   m = v = {name: np.zeros(shape) for name, shape in SHAPES.items()}
-  for step in range(6):
-    gradient = draw(rng)
-    updates, state = update(jax.tree.map(np.float32, gradient), state, ours)
-    ours = jax.tree.map(np.add, ours, jax.device_get(updates))
+  for step, gradient in enumerate(gradients):
     rate = test_schedule.reference_rate(settings, step)
     m = {n: 0.9 * m[n] + 0.1 * gradient[n] for n in m}
     v = {n: 0.99 * v[n] + 0.01 * gradient[n] ** 2 for n in v}

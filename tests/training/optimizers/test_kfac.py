@@ -83,7 +83,9 @@ def test_parameters_follow_the_equations(every, longest, b1):
   params, *gradients = (following.draw(rng) for _ in range(following.STEPS + 1))
   like = dense.blank(params, NAMES, longest)
   factors = [draw_factors(rng, like, params) for _ in gradients]
-  actual = follow(settings, params, gradients, factors)
+  transform = optimizer.make(settings.optimizer, following.rate, following.STACKED, like)
+  more = {'factors': factors}
+  actual = following.follow(transform, params, gradients, more)
   for path, param in jax.tree.leaves_with_path(params):
     name = optimizer.parameter_name(path)
     for n in range(LAYERS) if name in following.STACKED else [...]:
@@ -113,26 +115,6 @@ def at(tree, name):
   for key in name.split('/'):
     tree = tree[key]
   return tree
-
-
-def follow(settings, params, gradients, factors):
-  """Returns the parameters after all gradients."""
-  transform = optimizer.make(
-    settings.optimizer, following.rate, following.STACKED, factors[0]
-  )
-
-  @jax.jit
-  def step(params, state, gradient, factors):
-    updates, state = transform.update(gradient, state, params, factors=factors)
-    return optax.apply_updates(params, updates), state
-
-  params, gradients, factors = jax.tree.map(
-    np.float32, (params, gradients, factors)
-  )
-  state = jax.jit(transform.init)(params)
-  for gradient, batch_factors in zip(gradients, factors, strict=True):
-    params, state = step(params, state, gradient, batch_factors)
-  return params
 
 
 def test_frozen_kernels_and_those_without_factors_are_left_to_others():
