@@ -166,10 +166,11 @@ def _candidate(request, shared, sizes):
     )
   except errors.InputError as error:
     return Candidate(sizes, refused=str(error))
-  return _estimated(request, shared, sizes, where)
+  return _estimated(request, shared, config, where)
 
 
-def _estimated(request, shared, sizes, where):
+def _estimated(request, shared, config, where):
+  sizes = {name: where.mesh.shape[name] for name in SEARCHED}
   kept, gradients = (
     placement.device_bytes(shared.params, where.shardings(kind))
     for kind in ('parameters', 'gradients')
@@ -182,14 +183,13 @@ def _estimated(request, shared, sizes, where):
   if state > usable:
     why = f'its state needs {state / 2**30:.3g} GiB per device'
     return Candidate(sizes, state, refused=why)
-  spent = _spent(request, shared, sizes)
+  spent = _spent(request, shared, config, sizes)
   longest = max(spent, key=spent.get)
   return Candidate(sizes, state, sum(spent.values()), '', longest)
 
 
-def _spent(request, shared, sizes):
+def _spent(request, shared, config, sizes):
   """Returns seconds of work and along each axis; see the module's docstring."""
-  config = program_lib.with_mesh(request.config, sizes)
   again = 1 + (config.mesh.zero == rules_lib.STAGES['parameters'])
   cut = sizes['tensor'] * sizes['pipe']
   policy = precision.policy(config.train.precision)

@@ -6,7 +6,10 @@ from tests.parallel import forms
 from tests.support import virtual
 
 CASES = [
-  f'{cell}, {form}' for cell, some in forms.FORMS_OF.items() for form in some
+  f'{cell}, {form}'
+  for cell, some in forms.FORMS_OF.items()
+  for form in some
+  if cell != forms.CARRIED
 ]
 LAYER = 16 * 3 * 16 * 4  # bytes of the largest matrix of a layer, Dx(3S)
 TABLE = 257 * 16 * 4  # bytes of the embedding
@@ -34,15 +37,7 @@ def test_a_mesh_gives_the_parameters_of_one_device(results, case):
       'rwkv7, zero 3 and tensor',
       {'all-reduce', 'all-gather', 'reduce-scatter'},
     ),
-    (
-      f'{forms.CARRIED}, zero 3 and pipe',
-      {'all-reduce', 'all-gather', 'reduce-scatter', 'collective-permute'},
-    ),
     ('min_lstm, copies and 1f1b', {'all-reduce', 'collective-permute'}),
-    (
-      f'{forms.CARRIED}, sequence and tensor',
-      {'all-reduce', 'collective-permute'},
-    ),
   ),
 )
 def test_each_form_has_its_collectives(results, case, opcodes):
@@ -67,10 +62,3 @@ def test_layers_are_gathered_one_at_a_time(results):
 def test_zero_shards_the_state(results, zero, sharded):
   for name, (own, whole) in results['bytes'][zero].items():
     assert own <= whole / 7 if name in sharded else own == whole
-
-
-@pytest.mark.parametrize('number', range(3))
-def test_a_checkpoint_resumes_on_another_mesh(results, number):
-  same, difference = results['restored'][number]
-  assert same
-  assert difference < 2e-6  # measured: 2e-7
