@@ -54,7 +54,7 @@ def sizes(options: Any, count: int) -> tuple[int, ...]:
   if options is None:
     return (count, *[1] * (len(axes.NAMES) - 1))
   given = [getattr(options, name) for name in axes.NAMES]
-  known = math.prod(n for n in given if n != REST)
+  known = fewest(options)
   options_given = ', '.join(
     f'mesh.{name}={n}' for name, n in zip(axes.NAMES, given, strict=True)
   )

@@ -189,7 +189,7 @@ def convolve(
   """
   state = _inputs_before(state, x_BxLxE, starts_BxL)
   state, y = causal_convolution.convolve(state, x_BxLxE, kernel_WxE, starts_BxL)
-  return _after_row(state), y
+  return sequence_shards.from_last(state), y
 
 
 def windows(
@@ -205,7 +205,7 @@ def windows(
   """
   state = _inputs_before(state, x_BxLxE, starts_BxL)
   state, x = causal_convolution.windows(state, x_BxLxE, taps, starts_BxL)
-  return _after_row(state), x
+  return sequence_shards.from_last(state), x
 
 
 def _inputs_before(state, x_BxLxE, starts_BxL):
@@ -286,7 +286,7 @@ def attend(
   cache, y = attention.attend(
     cache, q_BxLxHxK, k_BxLxGxK, v_BxLxGxP, options, starts_BxL
   )
-  return _after_row(cache), y
+  return sequence_shards.from_last(cache), y
 
 
 def count(
@@ -302,9 +302,3 @@ def count(
   here_B, end_B = sequence_shards.counts(state_B, length, starts_BxL)
   _, position_BxL = positions.count(here_B, length, starts_BxL)
   return end_B, position_BxL
-
-
-def _after_row(state):
-  if axes.size(sequence_shards.AXIS) == 1:
-    return state
-  return sequence_shards.from_last(state)

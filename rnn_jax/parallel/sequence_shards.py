@@ -1,8 +1,8 @@
 """Communication between the devices that share the steps of a row.
 
-All functions are for the inside of a `jax.shard_map` with more than one device
-along AXIS; device n has the n-th shard of L steps of each row. See
-parallel/sequence.py.
+All functions are for the inside of a `jax.shard_map`, and all but `from_last`
+for more than one device along AXIS; device n has the n-th shard of L steps of
+each row. See parallel/sequence.py.
 Source: Hillis and Steele, "Data Parallel Algorithms", 1986.
 """
 
@@ -75,8 +75,11 @@ def shift(
 def from_last(tree: PyTree) -> PyTree:
   """Returns the arrays of the last device, on all of them.
 
-  A sum to which the others add zeros; its transpose adds up the gradients.
+  A sum to which the others add zeros; its transpose adds up the gradients. With
+  one device it is the tree itself.
   """
+  if axes.size(AXIS) == 1:
+    return tree
   last = axes.index(AXIS) == axes.size(AXIS) - 1
   return jax.tree.map(
     lambda x: lax.psum(jnp.where(last, x, jnp.zeros_like(x)), AXIS), tree
