@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax
 import pytest
 
 from rnn_jax.models import dense
@@ -83,7 +84,9 @@ def test_parameters_follow_the_equations(every, longest, b1):
   params, *gradients = (following.draw(rng) for _ in range(following.STEPS + 1))
   like = dense.blank(params, NAMES, longest)
   factors = [draw_factors(rng, like, params) for _ in gradients]
-  transform = optimizer.make(settings.optimizer, following.rate, following.STACKED, like)
+  transform = optimizer.make(
+    settings.optimizer, following.rate, following.STACKED, like
+  )
   more = {'factors': factors}
   actual = following.follow(transform, params, gradients, more)
   for path, param in jax.tree.leaves_with_path(params):
