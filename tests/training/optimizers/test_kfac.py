@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import optax
 import pytest
 
 from rnn_jax.models import dense
