@@ -9,7 +9,7 @@ TRAIN_FLAGS ?=
 # Three workers for two cores, as some tests wait. A file's tests stay together,
 # for what they share; tests/conftest.py puts the long files first.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder
-QUICK ?= tests/ops tests/cells tests/config tests/tasks tests/models
+QUICK ?= tests/config tests/tasks tests/data
 PIP_FLAGS ?=
 PYTHON_OTHER ?= python3.12
 VENV_OTHER ?= .venv-other

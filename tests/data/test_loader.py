@@ -42,10 +42,15 @@ def taken(batches, count):
   return [int(next(batches).tokens_BxL[0, 0]) for _ in range(count)]
 
 
+def with_workers(count):
+  """A case of workers, each of which starts for seconds."""
+  return pytest.param(count, marks=pytest.mark.slow)
+
+
 NUMBERS = [10 * block + n for block in range(20) for n in range(3)]
 
 
-@pytest.mark.parametrize('workers', (0, 2))
+@pytest.mark.parametrize('workers', (0, with_workers(2)))
 def test_numbers_follow_each_other_from_any_state(workers):
   batches = loader.Loader(Made(), workers)
   assert taken(batches, 10) == NUMBERS[:10]
@@ -58,7 +63,7 @@ def test_numbers_follow_each_other_from_any_state(workers):
   batches.close()
 
 
-@pytest.mark.parametrize('workers', (0, 1))
+@pytest.mark.parametrize('workers', (0, with_workers(1)))
 def test_a_finite_loader_ends_and_stays_ended(workers):
   batches = loader.Loader(Made(end=2), workers)
   assert taken(batches, 6) == NUMBERS[:6]
@@ -77,6 +82,7 @@ def test_a_batch_is_placed_and_a_closed_loader_raises():
 
 
 # What a worker has made is as large as a pipe may get, or larger.
+@pytest.mark.slow
 @pytest.mark.parametrize('size', (200, 40000))
 def test_workers_exit_however_much_they_have_made(size):
   batches = loader.Loader(Made((1, size)), workers=1)
@@ -129,6 +135,7 @@ def run_script(folder):
   )
 
 
+@pytest.mark.slow
 def test_workers_serve_after_ctrl_c_and_end_with_a_killed_parent(tmp_path):
   (tmp_path / 'there').mkdir()
   done = run_script(tmp_path / 'there')
