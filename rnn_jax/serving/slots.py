@@ -92,10 +92,25 @@ class Slots:
     self._table_on_device: sampling.Packed | None = None
     shape = count, sampler.words(model.vocabulary)
     self._allowed_BxM = np.zeros(shape, np.uint32)
+    self._compile(model, weights)
+    self.compiled = 3
+    self._none_allowed, self._no_memory, self._numbers = jax.device_put(
+      (
+        np.zeros(shape, np.uint32),
+        self._remember(np.zeros(0, int), sampling.Sampling()),
+        [np.int32(n) for n in range(max(count, steps + 1))],
+      ),
+      self._device,
+    )
+    self._carry = self._empty()
+    self._begun: tuple[Any, list[work.Row | None]] | None = None
+
+  def _compile(self, model, weights):
+    count = len(self.rows)
     number = jax.ShapeDtypeStruct((), jnp.int32)
     empty = jax.eval_shape(functools.partial(decode.empty, model, count))
     one = jax.eval_shape(functools.partial(decode.empty, model, 1))
-    options = decode.Options(sampling.any_kind(model.vocabulary), steps)
+    options = decode.Options(sampling.any_kind(model.vocabulary), self._most)
     self._empty = decode.empty.lower(model, count).compile()
     self._place = _place.lower(
       empty, number, one.state, one.logits_BxV, one.memory
@@ -109,17 +124,6 @@ class Slots:
       number,
       self._allowed_BxM,
     ).compile()
-    self.compiled = 3
-    self._none_allowed, self._no_memory, self._numbers = jax.device_put(
-      (
-        np.zeros(shape, np.uint32),
-        self._remember(np.zeros(0, int), sampling.Sampling()),
-        [np.int32(n) for n in range(max(count, steps + 1))],
-      ),
-      self._device,
-    )
-    self._carry = self._empty()
-    self._begun: tuple[Any, list[work.Row | None]] | None = None
 
   @property
   def used(self) -> int:
