@@ -152,13 +152,16 @@ LATER = {
 }
 
 
+def marks_of(case):
+  return pytest.mark.slow if case in LATER else ()
+
+
 def each(names):
   """A parameter `case` for each case of these cells."""
-  slow = pytest.mark.slow
   return pytest.mark.parametrize(
     'case',
     [
-      pytest.param(case, marks=slow if case in LATER else ())
+      pytest.param(case, marks=marks_of(case))
       for case, (name, _) in CASES.items()
       if name in names
     ],
@@ -426,6 +429,7 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
   assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', ('attention-1', 'gated_deltanet-1'))
 def test_outputs_of_shards_of_heads_sum_to_the_whole(case):
   given, none = example(case), 0 * example(case).starts
@@ -602,7 +606,11 @@ def test_a_state_can_be_donated(case):
 @pytest.mark.parametrize(
   ('case', 'policy'),
   [
-    *((case, policy) for case in CASES for policy in ('float32', 'bfloat16')),
+    *(
+      pytest.param(case, policy, marks=marks_of(case))
+      for case in CASES
+      for policy in ('float32', 'bfloat16')
+    ),
     *((case, policy) for case in SOME for policy in OTHER_POLICIES),
   ],
 )
