@@ -100,6 +100,7 @@ def test_wrong_logical_axes_name_cell_parameter_and_ranks(
   assert message in refusal
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_step_that_ran_is_known_without_compiling(tmp_path):
   kept = {}
   parsed = config_lib.parse(raw_config())

@@ -121,6 +121,7 @@ def test_every_choice_resumes_anywhere_on_any_hosts(
       assert not batch.weights_BxL[1 - host :: 2].any()
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(tmp_path):
   choice = {
     'length_schedule': (12,),

@@ -139,6 +139,7 @@ def test_epochs_show_every_image_in_different_ways(tmp_path):
   assert pixels[0] != pixels[1]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_resumes_with_the_same_images(tmp_path):
   made = digits()
   corpus = open_corpus(made, tmp_path)

@@ -289,6 +289,7 @@ def test_a_folder_that_cannot_be_made_is_refused(path, tmp_path):
     open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'file/cache'))
 
 
+@pytest.mark.slow
 def test_processes_write_the_same_files(path, tmp_path, monkeypatch):
   open_corpus(path, tmp_path / 'run', cache=str(tmp_path / 'plain'), **BPE)
   monkeypatch.setattr(os, 'sched_getaffinity', lambda _: {0, 1})

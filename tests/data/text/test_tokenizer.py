@@ -130,6 +130,7 @@ def test_byte_pairs_shorten_the_text():
   assert train('byte_level').size == 300
 
 
+@pytest.mark.slow
 def test_byte_pairs_are_the_same_in_another_process(tmp_path):
   script = (
     'from tests.data.text import test_tokenizer as t\n'
