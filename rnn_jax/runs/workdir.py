@@ -62,13 +62,13 @@ def join(
   _refuse_bucket(workdir)
   config = json.loads(json.dumps(config))  # tuples compare as the file's lists
   given = config['train']['checkpoint_dir']
-  _refuse_patterns(checkpoint_folder(workdir, given))
+  checkpoints = checkpoint_folder(workdir, given)
   folder = pathlib.Path(workdir)
   try:
     old = load_config(folder) if (folder / CONFIG).exists() else None
     if old is None and folder.exists():
       _refuse_if_used(folder)
-    trained = has_checkpoints(checkpoint_folder(folder, given))
+    trained = has_checkpoints(checkpoints)
     if old:
       _check_same(folder, old, config, trained)
     if given and trained:
@@ -186,8 +186,19 @@ def _numbers(written):
 def checkpoint_folder(
   workdir: str | os.PathLike[str], checkpoint_dir: str
 ) -> str:
-  """Returns the folder of a run's checkpoints: the given one, or its own."""
-  return checkpoint_dir or os.path.join(workdir, CHECKPOINTS)
+  """Returns the folder of a run's checkpoints: the given one, or its own.
+
+  Raises:
+    InputError: Orbax would take its path for a pattern, and not find them.
+  """
+  folder = checkpoint_dir or os.path.join(workdir, CHECKPOINTS)
+  path = os.path.abspath(folder).replace(os.sep, '/')
+  if not remote.is_remote(folder) and (glob.has_magic(path) or '\\' in path):
+    raise errors.InputError(
+      f'{folder!r}: checkpoints in a folder with *, ?, [ or \\ in its path '
+      'cannot be read: give another --workdir or train.checkpoint_dir'
+    )
+  return folder
 
 
 def keep_copies(workdir: str | os.PathLike[str], checkpoint_dir: str) -> None:
@@ -265,17 +276,6 @@ def _refuse_bucket(workdir):
       f'workdir={str(workdir)!r}: a work folder must be on this machine, for '
       'its lock and metrics: give --workdir=FOLDER, and for checkpoints '
       f'--config.train.checkpoint_dir={workdir}'
-    )
-
-
-def _refuse_patterns(folder):
-  """Refuses names that Orbax would take for patterns, and not find again."""
-  path = os.path.abspath(folder).replace(os.sep, '/')
-  if not remote.is_remote(folder) and (glob.has_magic(path) or '\\' in path):
-    raise errors.InputError(
-      f'{str(folder)!r}: checkpoints in a folder with *, ?, [ or \\ in its '
-      'path cannot be read again: give another --workdir or '
-      'train.checkpoint_dir'
     )
 
 

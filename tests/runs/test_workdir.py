@@ -289,6 +289,8 @@ def test_a_config_that_names_a_module_is_not_opened(folder):
 
 @pytest.mark.parametrize('name', ('lr[0.1]', 'a*', 'b?', 'c\\d'))
 def test_folders_with_patterns_are_refused(name, tmp_path):
-  with pytest.raises(errors.InputError, match='cannot be read again'):
+  with pytest.raises(errors.InputError, match='cannot be read: give another'):
     workdir.open_for_training(tmp_path / name, make_config())
   assert not (tmp_path / name).exists()
+  with pytest.raises(errors.InputError, match='cannot be read: give another'):
+    workdir.checkpoint_folder(tmp_path / name, '')

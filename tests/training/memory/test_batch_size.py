@@ -67,7 +67,7 @@ def test_a_run_has_batches_of_its_budget(tmp_path, monkeypatch, capsys):
 
 def test_a_budget_for_no_row_is_refused_with_what_is_needed():
   programs = programs_lib.from_config(configure(), tokenizer.Bytes())
-  state = sum(batch_size.state_bytes(programs, 2))
+  state = sum(batch_size.state_bytes(programs))
   with pytest.raises(errors.InputError) as raised:
     batch_size.rows_for_budget(configure(state / 2**30), tokenizer.Bytes(), 2)
   message = str(raised.value)
@@ -83,7 +83,7 @@ def test_a_budget_smaller_than_the_parameters_compiles_nothing(monkeypatch):
   monkeypatch.setattr(PROGRAMS, 'compile_train', None)
   config = configure(1e-5, 'adamw')
   programs = programs_lib.from_config(config, tokenizer.Bytes())
-  params, optimizer = batch_size.state_bytes(programs, 1)
+  params, optimizer = batch_size.state_bytes(programs)
   leaves = jax.tree.leaves(programs.states.like().params)
   assert params == sum(4 * x.size for x in leaves)
   assert 2 * params <= optimizer < 2.1 * params  # Adam's two moments
