@@ -207,9 +207,8 @@ def test_tasks_of_a_folder_run_offline(tmp_path, monkeypatch):
   arguments = f'--workdir={run}', f'--include_path={tmp_path}', '--samples'
   code, out, err = launchers.run('lm_eval', *arguments, '--tasks=tiny_*')
   assert code == 0, err
-  scores = {
-    words[0]: words[2] for words in map(str.split, out.splitlines()[-3:])
-  }
+  lines = [line.strip('| ').split('|') for line in out.splitlines()[-3:]]
+  scores = {cells[0].strip(): cells[2].strip() for cells in lines}
   folder = run / 'evaluation' / 'lm_eval'
   results = json.loads((folder / 'results.json').read_text())['results']
   own = rnn_jax.load(run)

@@ -19,6 +19,8 @@ CONFIG = 'tokenizer_config.json'
 TEMPLATE = 'chat_template.jinja'
 BYTE_PAIRS = ('vocab.json', 'merges.txt')
 BOUNDARY = '<|endoftext|>'  # of these
+# transformers writes it as the end of GPT-2's texts, whatever the vocabulary.
+GPT2_END = 50256
 
 
 def read(
@@ -146,6 +148,8 @@ def _boundary(keys, size):
   for name in ('eos_token_id', 'bos_token_id'):
     if (value := keys.get(name)) is not None:
       first = value[0] if isinstance(value, list) and value else value
+      if first == GPT2_END >= size:
+        continue
       one = dataclasses.replace(keys, values={name: first})
       return one.whole(name, least=0, most=size - 1)
   return size - 1

@@ -39,6 +39,15 @@ def test_prefixes_masks_and_a_copy_of_the_head_are_known(tmp_path):
   bundles.assert_same(read(write(tmp_path / 'named', named)), plain)
 
 
+def test_the_end_of_texts_may_be_that_of_a_larger_vocabulary(tmp_path):
+  state = oracles.draw_gpt2()
+  plain = read(write(tmp_path / 'plain', state))
+  ends = {'eos_token_id': 50256, 'bos_token_id': 50256}
+  bundles.assert_same(read(write(tmp_path / 'end', state, **ends)), plain)
+  with pytest.raises(errors.InputError, match='eos_token_id=61: give 60 or le'):
+    read(write(tmp_path / 'other', state, eos_token_id=61))
+
+
 def test_the_same_folder_comes_back(tmp_path):
   state = {f'transformer.{k}': x for k, x in oracles.draw_gpt2().items()}
   folder = write(tmp_path / 'in', state, resid_pdrop=0.0)
