@@ -32,7 +32,7 @@ def find(folder, raw, *flags):
 def test_the_answer_is_within_a_tenth_of_the_true_limit(raw, tmp_path):
   # Rows that need far more than the parameters, and of which 6 fit: the search
   # probes 6 first.
-  raw.data.length = 8192
+  raw.data.length = 32_768
   search = memory_batch_size.Search(
     workload.make(config_lib.parse(raw)).programs, raw.data.length, 1
   )
