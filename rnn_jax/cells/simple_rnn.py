@@ -56,6 +56,7 @@ from rnn_jax.ops.gla import projected as gla_projected
 PRESETS = ('simple', 'modified', 'improved', 'coupled')
 NORMED = PRESETS[2:]  # with a convolution, a norm and an output gate
 COUPLED = "cell.preset='coupled'"  # the condition of some options
+TAPS = 'cell.convolution'
 DECAYS = ('key', 'head')
 ATTENTIONS = ('none', 'dot', 'general')
 ACTIVATIONS: dict[str, tuple[str, str, str]] = {  # of q, k and v
@@ -106,9 +107,9 @@ class Config(base.Config):
   # Keys are scaled by 1 - g.
   input_gate: bool = config_lib.option(True, needs=COUPLED)
   skip: bool = config_lib.option(True, needs=COUPLED)  # d_h v is added to y
-  taps_bias: bool = config_lib.option(True, needs=COUPLED)
+  taps_bias: bool = config_lib.option(True, needs=(COUPLED, TAPS))
   # Drawn evenly, not near the identity.
-  even_taps: bool = config_lib.option(True, needs=COUPLED)
+  even_taps: bool = config_lib.option(True, needs=(COUPLED, TAPS))
   dropout: float = config_lib.option(0.0, below=1)  # on y
   # Luong attention over past y: 'dot', 'general'.
   attention: str = config_lib.option('none', choices=ATTENTIONS)
@@ -194,18 +195,19 @@ class Cell(base.ParallelCell):
       self.projections = {
         name: self._dense(width) for name, width in config.widths.items()
       }
-    if self._normed and config.convolution:
-      even = self._coupled and config.even_taps
-      self.taps = self.param(
-        'taps',
-        matrix.init_taps if even else _identity_kernel,
-        (config.convolution, self._channels),
-      )
-      if self._coupled and config.taps_bias:
-        zeros = nn.initializers.zeros
-        self.taps_bias = self.param('taps_bias', zeros, (self._channels,))
-    if self._coupled and config.skip:
-      self.skip = self.param('skip', nn.initializers.ones, (config.heads,))
+    convolves = self._normed and config.convolution
+    biased = convolves and self._coupled and config.taps_bias
+    skips = self._coupled and config.skip
+    zeros, ones = nn.initializers.zeros, nn.initializers.ones
+    draw = _identity_kernel
+    if self._coupled and config.even_taps:
+      draw = matrix.init_taps
+    shape = config.convolution, self._channels
+    self.taps = self.param('taps', draw, shape) if convolves else None
+    self.taps_bias = (
+      self.param('taps_bias', zeros, shape[1:]) if biased else None
+    )
+    self.skip = self.param('skip', ones, (config.heads,)) if skips else None
     if self._normed:
       self.norm = nn.RMSNorm(dtype=jnp.float32, use_scale=False)
       self.gate_bias = self.param('gate_bias', self._spread_biases)
@@ -321,16 +323,10 @@ class Cell(base.ParallelCell):
 
   def _skip(self):
     """Returns the weights of v in y, HxP, or None."""
-    config = self.config
-    if not (self._coupled and config.skip):
+    if self.skip is None:
       return None
-    weights = jnp.repeat(self.skip, config.value_width)
-    return weights.reshape(config.memories, -1)
-
-  def _taps_bias(self):
-    config = self.config
-    has_one = self._coupled and config.convolution and config.taps_bias
-    return self.taps_bias if has_one else None
+    weights = jnp.repeat(self.skip, self.config.value_width)
+    return weights.reshape(self.config.memories, -1)
 
   def _attend(self, outputs, y_BxLxE, starts_BxL):
     """Runs attention over the y of all heads, with unscaled scores."""
@@ -352,13 +348,13 @@ class Cell(base.ParallelCell):
 
   def _native(self, state, u_BxLxHxC, starts_BxL):
     """Returns (memory, inputs, y_BxLxHxP, the output gate or empty)."""
-    config, taps, bias = self.config, None, None
+    config, bias = self.config, None
     inputs = state.inputs
     if inputs is not None:
       parts = self._parts(u_BxLxHxC[:, -inputs.shape[1] :])
       newest = _joined(parts['query'], parts['key'], parts['value'])
       inputs = causal_convolution.next_state(inputs, newest, starts_BxL)
-      taps, inputs = self.taps, inputs.astype(jnp.float32)
+      inputs = inputs.astype(jnp.float32)
     if self._normed:
       bias = self.gate_bias.reshape(config.memories, -1)
     widths = config.head_widths
@@ -373,7 +369,7 @@ class Cell(base.ParallelCell):
       layout,
       state.memory_BxHxKxP,
       u_BxLxHxC,
-      gla_projected.Weights(taps, self._taps_bias(), bias, self._skip()),
+      gla_projected.Weights(self.taps, self.taps_bias, bias, self._skip()),
       inputs=state.inputs,
       starts_BxL=starts_BxL,
       segment=matrix.chunk_length(self.plan) or gla_native.SEGMENT,
@@ -404,8 +400,8 @@ class Cell(base.ParallelCell):
         inputs, joined, self.taps.astype(joined.dtype), starts_BxL
       )
       inputs = inputs.astype(jnp.float32)
-      if (bias := self._taps_bias()) is not None:
-        joined = joined + bias.astype(joined.dtype)[None, None]
+      if self.taps_bias is not None:
+        joined = joined + self.taps_bias.astype(joined.dtype)[None, None]
       widths = self.config.head_widths
       widths = {name: widths[name] for name in ('query', 'key', 'value')}
       channels = [*matrix.split(self._by_heads(joined), widths).values()]

@@ -107,8 +107,8 @@ class Corpus:
   ) -> 'Corpus':
     """Returns a corpus of other documents than the run began with.
 
-    They stand in for the run's own splits too, which needn't exist: what is
-    derived from training documents is derived from the first of these.
+    The run's own splits needn't exist: what is derived from training documents
+    is derived from the first of these.
 
     Args:
       config: of the run.

@@ -76,7 +76,7 @@ def is_text(value: Any) -> bool:
 
 
 def splits_at_spaces(model: Mapping[str, Any]) -> bool:
-  """Returns whether no token goes on from another character to a space.
+  """Returns whether no token continues from another character to a space.
 
   So it is with the expressions that both pre-tokenizers split text by: a match
   has white space at its begin, or is all white space, and none looks back.

@@ -96,7 +96,7 @@ def of_qwen(
 def routed_options(
   keys: keys_lib.Keys, names: tuple[str, str], defaults: tuple[int, bool]
 ) -> dict[str, Any]:
-  """Returns the options of how many experts a token has, and of their gates.
+  """Returns the options of the experts per token, and of their gates.
 
   Args:
     keys: of config.json.
