@@ -33,6 +33,7 @@ Neural Machine Translation", 2015.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 from typing import NamedTuple
 from typing import Self
@@ -199,9 +200,10 @@ class Cell(base.ParallelCell):
     biased = convolves and self._coupled and config.taps_bias
     skips = self._coupled and config.skip
     zeros, ones = nn.initializers.zeros, nn.initializers.ones
-    draw = _identity_kernel
-    if self._coupled and config.even_taps:
-      draw = matrix.init_taps
+    even = self._coupled and config.even_taps
+    draw: Callable[..., jax.Array] = (
+      matrix.init_taps if even else _identity_kernel
+    )
     shape = config.convolution, self._channels
     self.taps = self.param('taps', draw, shape) if convolves else None
     self.taps_bias = (
@@ -394,7 +396,7 @@ class Cell(base.ParallelCell):
     if self._normed:
       raw = raw + self.gate_bias.reshape(1, 1, *raw.shape[2:])
     channels = [parts[name] for name in ('query', 'key', 'value')]
-    if inputs is not None:
+    if inputs is not None and self.taps is not None:
       joined = _joined(*channels)
       inputs, joined = devices.current().convolve(
         inputs, joined, self.taps.astype(joined.dtype), starts_BxL
