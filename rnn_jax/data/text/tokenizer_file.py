@@ -78,8 +78,8 @@ def is_text(value: Any) -> bool:
 def splits_at_spaces(model: Mapping[str, Any]) -> bool:
   """Returns whether no token continues from another character to a space.
 
-  So it is with the expressions that both pre-tokenizers split text by: a match
-  has white space at its begin, or is all white space, and none looks back.
+  The expressions of both pre-tokenizers have that property: a match has white
+  space only at its start, or is all white space, and none looks back.
   """
   pre = model.get('pre_tokenizer') or {}
   kind = pre.get('type')

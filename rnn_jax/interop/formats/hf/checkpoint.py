@@ -79,7 +79,7 @@ def find(folder: pathlib.Path, rows: Sequence[table.Row]) -> Found:
   held = _held(folder)
   stored = table.stored(rows, held)
   if HEAD not in stored:
-    held.pop(HEAD, None)  # a second copy of the embedding
+    held.pop(HEAD, None)  # a copy of the embedding
   expected = {name: x.shape for name, x in stored.items()}
   bundle_lib.check(held, expected, str(folder), shown=NAMED)
   return Found(held, stored)
