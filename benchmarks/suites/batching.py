@@ -197,7 +197,7 @@ def _step_seconds(trained, rows, length):
     trained.task.blank_batch(rows, length), trained.batch_sharding
   )
   program = trained.compile_train(rows, length)
-  run = programs.step(program, trained.states.init(0, rows), batch)
+  run = programs.step(program, trained.states.init(rows), batch)
   return measure.repeat(run, STEPS)['median']
 
 

@@ -123,7 +123,7 @@ def _train(config, devices):
   programs = programs_lib.Programs(
     task, config, mesh_lib.make(config.mesh, devices)
   )
-  state = programs.states.init(0, ROWS)
+  state = programs.states.init(ROWS)
   for n in range(STEPS):
     batch = workload.random_batch(config, tokenizer.Bytes().size, ROWS, n)
     batch = mesh_lib.put(batch, programs.batch_sharding)
@@ -138,7 +138,7 @@ def _kept(programs):
   from rnn_jax.parallel import placement
   from rnn_jax.training.memory import batch_size
 
-  state = jax.eval_shape(lambda: programs.states.init(0, ROWS))
+  state = jax.eval_shape(lambda: programs.states.init(ROWS))
   where, params = programs.states.placement, state.params
   optimizer = state.opt_state
   kept = {}

@@ -159,7 +159,7 @@ def train(
   program, values = programs.compile_traced(
     lambda: made.programs.trace_train(rows, parsed.data.length)
   )
-  state = jax.eval_shape(lambda: made.programs.states.init(0, rows))
+  state = jax.eval_shape(lambda: made.programs.states.init(rows))
   runner = workload.Runner(made, rows, program)
   values |= measure.with_memory(lambda: runner.run(pictures // rows), repeats)
   values |= programs.device_peak()

@@ -58,7 +58,7 @@ def make_step(
   compiled = _programs(batch, length, overrides)
   jitted = jax.jit(compiled.train_step, donate_argnums=0 if donate else ())
   data = make_batch(batch, length, compiled.batch_sharding)
-  return jitted, compiled.states.init(0, batch), data
+  return jitted, compiled.states.init(batch), data
 
 
 def _programs(batch, length, overrides):

@@ -34,7 +34,7 @@ class Training:
     self.programs = programs_lib.from_config(config, self.corpus.tokenizer)
     self.shapes = pipeline.batch_shapes(self.corpus, config)
     rows = max(rows for rows, _ in self.shapes)
-    self.state = self.programs.states.init(config.train.seed, rows)
+    self.state = self.programs.states.init(rows)
     self._batches = pipeline.training_batches(
       self.corpus,
       config,

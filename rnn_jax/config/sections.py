@@ -181,6 +181,9 @@ class Train:
   # Over the training text; 0: by `steps`.
   epochs: float = option(0.0, minimum=0, excludes='train.steps')
   seed: int = option(0, minimum=0, maximum=MAX_SEED)
+  # Of the data's order, and of the initial parameters; -1: seed.
+  order_seed: int = option(-1, minimum=-1, maximum=MAX_SEED)
+  weights_seed: int = option(-1, minimum=-1, maximum=MAX_SEED)
   precision: str = option('float32', choices='ops.precision:POLICIES')
   loss_scale: float = option(32768.0, needs=FLOAT16)  # initially
   loss_scale_steps: int = option(  # finite steps to double it
@@ -201,6 +204,16 @@ class Train:
   keep_checkpoints: int = option(2, minimum=1)  # the newest ones, and the best
   # Non-finite steps in a row before the run stops.
   max_skipped_steps: int = option(10, minimum=1)
+
+  @property
+  def seed_of_order(self) -> int:
+    """The seed that orders the data and samples it for bucket lengths."""
+    return self.seed if self.order_seed < 0 else self.order_seed
+
+  @property
+  def seed_of_weights(self) -> int:
+    """The seed of the initial parameters."""
+    return self.seed if self.weights_seed < 0 else self.weights_seed
 
 
 @dataclasses.dataclass(frozen=True)

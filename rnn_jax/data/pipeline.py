@@ -187,7 +187,7 @@ def batch_shapes(
     shape
     for stage in length_schedule.stages(config.data)
     for shape in shapes_lib.training_shapes(
-      corpus, stage.data, config.train.seed, multiple
+      corpus, stage.data, config.train.seed_of_order, multiple
     )
   }
   return tuple(sorted(shapes))
@@ -202,7 +202,7 @@ def training_stages(
     InputError: a batch would have no row.
   """
   return [
-    _stage(corpus, stage, config.train.seed, multiple)
+    _stage(corpus, stage, config.train.seed_of_order, multiple)
     for stage in length_schedule.stages(config.data)
   ]
 

@@ -82,7 +82,7 @@ class Run:
       fields |= bundle.restore(workdir, config, rest, step)[1]
       state = train_state.TrainState(**fields)
     else:  # a model without a run, see runs/bundle.py
-      state = programs.states.init(config.train.seed, 1)
+      state = programs.states.init(1)
       state = programs.states.init_from(state, fields['params'])
     return cls(config, corpus, programs, state, step)
 

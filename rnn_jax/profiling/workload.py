@@ -106,7 +106,7 @@ class Runner:
   ):
     self._program = program
     self._batch = workload.batch(rows)
-    state = workload.programs.states.init(workload.config.train.seed, rows)
+    state = workload.programs.states.init(rows)
     self._state = jax.block_until_ready(state)
     self.held = sum(
       shard.data.nbytes

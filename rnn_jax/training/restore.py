@@ -45,7 +45,7 @@ def restore(
     trainer.compiling = hooks.in_background(programs.compile_train, *shapes[0])
   rows = max(rows for rows, _ in shapes)
   with activity.doing('initializing the parameters'):
-    state = programs.states.init(config.train.seed, rows)
+    state = programs.states.init(rows)
     state = jax.block_until_ready(state)
   fields = bundle.table(trainer.workdir, config.adapters, state.shapes())
   trainer.sections = (*fields, *sections.RECORDS)

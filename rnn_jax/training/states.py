@@ -74,12 +74,15 @@ class States:
     if config.optimizer.offload:
       self.shardings = _offloaded(self._on_devices)
     self._init = jax.jit(
-      self._new, static_argnums=(0, 1), out_shardings=self.shardings
+      self._new, static_argnums=0, out_shardings=self.shardings
     )
 
-  def init(self, seed: int, rows: int) -> TrainState:
-    """Returns a new train state on the mesh, with a carry of `rows` rows."""
-    return self._init(seed, rows)
+  def init(self, rows: int) -> TrainState:
+    """Returns a new train state on the mesh, with a carry of `rows` rows.
+
+    Its parameters and its random numbers are those of the config's seeds.
+    """
+    return self._init(rows)
 
   def init_from_data(
     self, state: TrainState, corpus: corpus_lib.Corpus
@@ -126,7 +129,7 @@ class States:
 
   def like(self, rows: int = 1) -> TrainState:
     """Returns the shapes, dtypes and shardings of a state of so many rows."""
-    shapes = jax.eval_shape(lambda: self._new(0, rows))
+    shapes = jax.eval_shape(lambda: self._new(rows))
     return with_shardings(shapes, self.shardings)
 
   def place(self, state: TrainState) -> TrainState:
@@ -157,9 +160,10 @@ class States:
       ),
     )
 
-  def _new(self, seed, rows):
-    key = jax.random.key(seed)
-    params = self._init_parameters(jax.random.fold_in(key, 0))
+  def _new(self, rows):
+    weights_key = jax.random.key(self._train.seed_of_weights)
+    noise_key = jax.random.key(self._train.seed)
+    params = self._init_parameters(jax.random.fold_in(weights_key, 0))
     copies = self.placement.mesh.shape['data']
     return TrainState(
       params=params,
@@ -169,7 +173,7 @@ class States:
       step=jnp.zeros((), jnp.int32),
       skipped=jnp.zeros((), jnp.int32),
       rate_scale=jnp.ones((), jnp.float32),
-      key=jax.random.key_data(jax.random.fold_in(key, 1)),
+      key=jax.random.key_data(jax.random.fold_in(noise_key, 1)),
       error_feedback=(
         compression.init(params, copies) if self._compressed else None
       ),

@@ -114,9 +114,15 @@ def test_every_seed_has_a_minimum_and_a_maximum():
   seeds = {
     key: limits
     for (_, key), (_, limits) in LIMITED.items()
-    if key.endswith('.seed')
+    if key.endswith('seed')
   }
   generated = ('synthetic', 'mqar', 'word_problem', 'listops')
-  assert {*seeds} == {'train.seed', *(f'data.{x}.seed' for x in generated)}
-  for limits in seeds.values():
-    assert limits['minimum'] == 0 and limits['maximum'] == 2**32 - 1
+  follow = {'train.order_seed', 'train.weights_seed'}  # -1: train.seed
+  assert {*seeds} == {
+    'train.seed',
+    *follow,
+    *(f'data.{x}.seed' for x in generated),
+  }
+  for key, limits in seeds.items():
+    assert limits['minimum'] == -(key in follow)
+    assert limits['maximum'] == 2**32 - 1

@@ -1,6 +1,7 @@
 """The pipeline: every token once an epoch, resumable, with any workers."""
 
 import collections
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -169,6 +170,20 @@ def test_the_seed_decides_the_order(tmp_path):
   )
   corpora.assert_same([one], [same])
   assert not np.array_equal(one.tokens_BxL, another.tokens_BxL)
+  alone = [('order_seed', 1), ('weights_seed', 1)]
+  ordered, weighed = (
+    next(
+      pipeline.training_batches(
+        corpus,
+        dataclasses.replace(
+          cfg, train=dataclasses.replace(cfg.train, **{key: seed})
+        ),
+      )
+    )
+    for key, seed in alone
+  )
+  corpora.assert_same([another], [ordered])
+  corpora.assert_same([one], [weighed])
 
 
 def test_held_out_rows_can_be_longer_or_shorter(tmp_path):

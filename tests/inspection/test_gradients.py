@@ -26,7 +26,7 @@ def measured():
   programs = programs_lib.from_config(
     config, made.TOKENIZER, jax.local_devices()[:1]
   )
-  state, batch = programs.states.init(0, 2), made.batch((9, 4))
+  state, batch = programs.states.init(2), made.batch((9, 4))
   return programs, state, batch, programs.compute_gradients(state, batch)
 
 

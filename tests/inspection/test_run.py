@@ -73,7 +73,7 @@ def write(folder, config, at=4, where='checkpoints'):
   rng = np.random.default_rng(0)
   state = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype),
-    jax.eval_shape(lambda: programs.states.init(0, 2)),
+    jax.eval_shape(lambda: programs.states.init(2)),
   )
   state = state.replace(
     step=np.int32(at),

@@ -70,7 +70,7 @@ def trained():
   made = programs_lib.from_config(
     settings, tokenizer.Bytes(), jax.devices()[:1]
   )
-  state = made.states.init(0, ROWS)
+  state = made.states.init(ROWS)
   params = jax.device_get(state.params)
   placed = mesh_lib.put(batch(), made.batch_sharding)
   state, _ = made.train_step(state, placed)

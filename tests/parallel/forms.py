@@ -142,7 +142,7 @@ def draw_state(made, rows=ROWS):
       return rng.integers(-3, 4, x.shape, x.dtype)
     return rng.normal(scale=0.3, size=x.shape).astype(x.dtype)
 
-  shapes = jax.eval_shape(lambda: made.states.init(0, rows))
+  shapes = jax.eval_shape(lambda: made.states.init(rows))
   state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
   params = jax.tree.map(parameter, shapes.params)
   return state.replace(params=params, rate_scale=np.float32(1))
@@ -162,7 +162,7 @@ class Trained:
     self.step = self.made.compile_train(ROWS, LENGTH)
     ((self.shardings, _), _) = self.step.input_shardings
     if cell == BEGUN[0] and form in ('', BEGUN[1]):
-      state = self.made.states.init(0, ROWS)
+      state = self.made.states.init(ROWS)
     else:
       state = self.place(one.first if one else draw_state(self.made))
     self.first = jax.device_get(state)
@@ -248,7 +248,7 @@ def state_bytes(zero):
   """Returns bytes of one of eight devices, and of a single device."""
   mesh = {'data': 1, 'fsdp': virtual.DEVICES, 'zero': zero}
   made = programs(config('min_lstm', mesh, width=256))
-  state = jax.eval_shape(lambda: made.states.init(0, ROWS))
+  state = jax.eval_shape(lambda: made.states.init(ROWS))
   where, params = made.states.placement, state.params
   parts = {
     'parameters': (params, where.shardings('parameters')),

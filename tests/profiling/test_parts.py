@@ -18,7 +18,7 @@ def _plain():
 
 def test_arrays_are_those_of_the_state(plain):
   workload, result = plain
-  state = workload.programs.states.init(0, ROWS)
+  state = workload.programs.states.init(ROWS)
   assert result.arrays == {
     name: sum(x.nbytes for x in jax.tree.leaves(getattr(state, key)))
     for name, key in (

@@ -213,7 +213,7 @@ def test_weighted_gradients_of_parts_are_those_of_the_whole_batch():
     raw.optimizer.name = 'sgd'
     raw.data.batch_size = 4
     programs = programs_lib.from_config(config_lib.parse(raw), BYTES)
-    state = programs.states.init(0, 4)
+    state = programs.states.init(4)
     own, _, sums = programs.compute_gradients(state, batch)
     gradients.append(own)
     weight = float(sums['objective_weight'])

@@ -79,7 +79,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch():
   for parts in (1, 2):
     parsed = config(**{'train.accumulate': parts, 'optimizer.name': 'sgd'})
     made = programs_lib.from_config(parsed, tokenizer.Bytes())
-    state = state or made.states.init(0, ROWS)
+    state = state or made.states.init(ROWS)
     own, _, sums = made.compute_gradients(state, batch(parsed))
     gradients.append(own)
     assert int(sums['weight']) == ROWS - 2

@@ -41,7 +41,7 @@ def test_every_token_counts_once_whatever_the_batch(batch_size, tmp_path):
     config = config_lib.parse(raw)
     corpus = corpus_lib.Corpus.open(config, tmp_path / 'run')
     programs = programs_lib.from_config(config, corpus.tokenizer)
-    params = programs.states.init(0, raw.data.batch_size).params
+    params = programs.states.init(raw.data.batch_size).params
     run = evaluate.Run(config, corpus, programs, params, 0)
     values = run.evaluate('validation')
     documents = corpus.documents['validation']

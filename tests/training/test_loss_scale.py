@@ -69,7 +69,7 @@ def test_other_formats_have_no_loss_scale():
   assert loss_scale.update(None, jnp.bool_(False), 3) == (None, False)
   assert loss_scale.metrics(None) == {}
   programs = test_step.fresh()
-  state = jax.eval_shape(lambda: programs.states.init(0, 8))
+  state = jax.eval_shape(lambda: programs.states.init(8))
   shapes = jax.eval_shape(programs.train_step, state, test_step.draw(0))
   assert shapes[0].loss_scale is None and 'loss_scale' not in shapes[1]
 

@@ -25,7 +25,7 @@ def test_an_offloaded_run_is_the_same_to_the_bit(tmp_path):
   expected, _ = test_step.run(changes, count=2)
   changes += [('optimizer.offload', True)]
   programs = test_step.fresh(changes)
-  state = programs.states.init(0, 8)
+  state = programs.states.init(8)
   state, _ = programs.train_step(state, test_step.draw(0))
   assert kinds(state.opt_state) == {'pinned_host'}
   assert 'pinned_host' not in kinds(state.params)
@@ -41,7 +41,7 @@ def restored(programs, state, folder):
   try:
     saved.save(checkpoints, 2, state.entries())
     checkpoints.wait()
-    like = programs.states.init(1, 8).entries()
+    like = programs.states.init(8).entries()
     _, entries, _ = saved.restore(checkpoints, like)
   finally:
     checkpoints.close()

@@ -37,7 +37,7 @@ _kept = functools.cache(fresh)
 def make(changes=()):
   """Returns (programs, a new state); equal changes share their programs."""
   programs = _kept(tuple(changes))
-  return programs, programs.states.init(0, 8)
+  return programs, programs.states.init(8)
 
 
 def draw(seed, rows=8, length=12):
@@ -202,10 +202,24 @@ def test_a_non_finite_step_changes_nothing_and_is_counted():
   assert largest_difference(before.params, jax.device_get(state.params))
 
 
+def test_parameters_and_other_random_numbers_have_seeds_of_their_own():
+  def drawn(**seeds):
+    _, state = make([(f'train.{key}', value) for key, value in seeds.items()])
+    params = jax.tree.leaves(jax.device_get(state.params))
+    weights = np.concatenate([x.ravel() for x in params])
+    return weights.tobytes(), np.asarray(state.key).tobytes()
+
+  same, other = drawn(), drawn(seed=1)
+  assert same[0] != other[0] and same[1] != other[1]
+  assert drawn(order_seed=1) == same
+  assert drawn(weights_seed=1) == (other[0], same[1])
+  assert drawn(seed=1, weights_seed=0) == (same[0], other[1])
+
+
 def test_an_evaluation_lowers_the_rate_of_the_same_program():
   changes = ('schedule.name', 'plateau'), ('schedule.patience', 3)
   programs = fresh((*changes, ('optimizer.weight_decay', 5.0)))
-  state = programs.states.init(0, 8)
+  state = programs.states.init(8)
   rates, moves = [], []
   for evaluations in (0, 2, 3, 6, 6, 6, 6):
     state = programs.states.rescale(state, evaluations)
@@ -215,7 +229,7 @@ def test_an_evaluation_lowers_the_rate_of_the_same_program():
     rates, [5e-4, 1e-3, 1e-3, 5e-4, 2.5e-4, 1.25e-4, 1e-4], rtol=1e-6
   )
   for evaluations in (0, 3):
-    state = programs.states.init(0, 8)
+    state = programs.states.init(8)
     before = jax.tree.map(np.array, jax.device_get(state.params))
     state = state.replace(step=state.step + 3)  # after the warm-up
     state = programs.states.rescale(state, evaluations)
@@ -230,7 +244,7 @@ def test_an_evaluation_lowers_the_rate_of_the_same_program():
 
 def test_steps_compiled_ahead_are_those_that_run():
   programs = fresh([('model.layers', 1)])
-  state, carry = programs.states.init(0, 8), programs.states.init_carry(8)
+  state, carry = programs.states.init(8), programs.states.init_carry(8)
   lengths = 8, 12
   for length in lengths:
     programs.compile_train(8, length)
@@ -271,7 +285,7 @@ def test_dropout_differs_at_each_step_and_repeats_with_the_seed():
     state, values = programs.train_step(state, draw(0))
     losses.append(float(values['sums']['loss']))
   assert losses[0] != losses[1]
-  again = programs.states.init(0, 8)
+  again = programs.states.init(8)
   values = programs.train_step(again, draw(0))[1]
   assert float(values['sums']['loss']) == losses[0]
 

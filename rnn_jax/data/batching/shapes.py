@@ -48,7 +48,9 @@ def heldout_shapes(
       length.
   """
   data = config.data.heldout(config.evaluate)
-  trained = layout(data).lengths(corpus, config.data, config.train.seed)
+  trained = layout(data).lengths(
+    corpus, config.data, config.train.seed_of_order
+  )
   several = trained if len(trained) > 1 else ()
   lengths = {length for length in several if length < data.length}
   rows = _rows(data.batch_size, multiple, 'evaluate.batch_size')

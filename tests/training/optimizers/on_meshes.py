@@ -83,7 +83,7 @@ def trained(name, meshes):
       settings, tokenizer.Bytes(), jax.devices()[:count]
     )
     step = made.compile_train(forms.ROWS, forms.LENGTH)
-    first = first or jax.device_get(made.states.init(0, forms.ROWS))
+    first = first or jax.device_get(made.states.init(forms.ROWS))
     ((shardings, _), _) = step.input_shardings
     state = jax.device_put(first, shardings)
     state, _ = forms.train_on(settings, made, step, state, range(STEPS))
