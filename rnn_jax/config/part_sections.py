@@ -74,6 +74,8 @@ class Data(Part):
   pre_tokenizer: str = option(  # of BPE; 'whitespace' is lossy
     'byte_level', choices='data.text.tokenizer:PRE_TOKENIZERS'
   )
+  # Words are read in lower case.
+  lowercase: bool = option(False, needs="data.pre_tokenizer='whitespace'")
   length: int = option(256, minimum=1)  # tokens of the longest row
   # Tokens from a window of a text to the next; 0: `length`, no overlap.
   stride: int = option(

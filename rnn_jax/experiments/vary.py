@@ -28,7 +28,12 @@ MAX_VARIANTS = 1000  # variants
 LONGEST = 150  # characters of a variant's name, which names a folder
 FLAG = '--vary'
 # They change what a token is, and so the loss per token.
-TOKENS = {'data.tokenizer', 'data.vocabulary', 'data.pre_tokenizer'}
+TOKENS = {
+  'data.tokenizer',
+  'data.vocabulary',
+  'data.pre_tokenizer',
+  'data.lowercase',
+}
 LOSS = ('loss', 'lower', 'loss')
 ACCURACY = ('accuracy', 'higher', 'accuracy')
 BITS = ('bits_per_byte', 'lower', 'bits per byte')

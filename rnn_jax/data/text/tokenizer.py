@@ -179,6 +179,7 @@ class BytePairs(Tokenizer):
     self.unknown = vocabulary.get(tokenizer_file.UNKNOWN)
     self._alphabet = set(''.join(tokens))
     self._splits_at_spaces = tokenizer_file.splits_at_spaces(model)
+    self._lowercase = model.get('normalizer') == tokenizer_file.LOWERCASE
     super().__init__(
       map(
         tokenizer_file.byte_token
@@ -208,7 +209,8 @@ class BytePairs(Tokenizer):
     return self._splits_at_spaces and _begins_space(text, at)
 
   def uncovered(self, text: str) -> set[str]:
-    return set(''.join(text.split())) - self._alphabet
+    read = text.lower() if self._lowercase else text
+    return set(''.join(read.split())) - self._alphabet
 
   def spec(self) -> dict[str, Any]:
     return {'kind': 'bpe', 'model': self._model}

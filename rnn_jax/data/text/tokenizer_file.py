@@ -14,6 +14,7 @@ from typing import Any
 PARTS = ('decoder', 'pre_tokenizer', 'normalizer')
 FLAGS = ('lstrip', 'rstrip')
 UNKNOWN = '<unknown>'  # the token of BPE over words for others
+LOWERCASE = {'type': 'Lowercase'}  # a normalizer that keeps white space
 
 
 def check(model: Any, size: int | None = None) -> None:
@@ -79,7 +80,8 @@ def splits_at_spaces(model: Mapping[str, Any]) -> bool:
   """Returns whether no token continues from another character to a space.
 
   The expressions of both pre-tokenizers have that property: a match has white
-  space only at its start, or is all white space, and none looks back.
+  space only at its start, or is all white space, and none looks back. A lower
+  case depends on no more than the letters around, within a word.
   """
   pre = model.get('pre_tokenizer') or {}
   kind = pre.get('type')
@@ -88,7 +90,7 @@ def splits_at_spaces(model: Mapping[str, Any]) -> bool:
     and pre.get('use_regex') is True
     and not pre.get('add_prefix_space')
   )
-  return known and not model.get('normalizer')
+  return known and model.get('normalizer') in (None, LOWERCASE)
 
 
 def _byte_names():

@@ -57,6 +57,7 @@ def load_or_make(
       data.tokenizer,
       data.vocabulary,
       data.pre_tokenizer,
+      data.lowercase,
       data.tokenizer_bytes,
     )
     spec = documents.remember(
@@ -138,6 +139,8 @@ def train_byte_pairs(
       tokenizers.models.BPE(unk_token=tokenizer_file.UNKNOWN)
     )
     model.pre_tokenizer = pre.Whitespace()
+    if data.lowercase:
+      model.normalizer = tokenizers.normalizers.Lowercase()
     options = {'special_tokens': [tokenizer_file.UNKNOWN]}
   trainer = tokenizers.trainers.BpeTrainer(
     vocab_size=data.vocabulary - 1, show_progress=False, **options

@@ -20,14 +20,19 @@ TEXTS = (
   'def main(argv):\n  print("hello, hello")\n' * 5,
   'the quick brown fox and the lazy dog, the end. é末\n' * 5,
 )
-KINDS = ('bytes', 'characters', 'byte_level', 'whitespace')
+KINDS = ('bytes', 'characters', 'byte_level', 'whitespace', 'lowercase')
 
 
 def train(kind, texts=TEXTS, vocabulary=300):
   name = kind if kind in ('bytes', 'characters') else 'bpe'
-  pre = kind if name == 'bpe' else 'byte_level'
+  lowercase = kind == 'lowercase'
+  pre = 'whitespace' if lowercase else kind
   data = config.section(
-    'data', tokenizer=name, vocabulary=vocabulary, pre_tokenizer=pre
+    'data',
+    tokenizer=name,
+    vocabulary=vocabulary,
+    pre_tokenizer=pre if name == 'bpe' else 'byte_level',
+    lowercase=lowercase,
   )
   return tokenizer_training.train(data, corpora.in_memory(*texts))
 
@@ -62,6 +67,16 @@ def test_words_come_back_from_the_lossy_recipe():
   assert (
     trained.decode(trained.encode('the  quick\nfox,')) == 'the quick fox , '
   )
+
+
+def test_words_in_lower_case_have_the_same_ids():
+  trained = train('lowercase')
+  assert not trained.uncovered('The QUICK É')
+  texts = ['THE Quick É fox, the End', 'the quick é fox, the end']
+  shouted, quiet = trained.encode_documents(texts)
+  np.testing.assert_array_equal(shouted, quiet)
+  np.testing.assert_array_equal(trained.encode(texts[0]), quiet)
+  assert train('whitespace').uncovered('The QUICK É')
 
 
 def test_ids_fill_the_vocabulary(trained):
