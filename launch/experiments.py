@@ -15,8 +15,10 @@ don't form a grid are a file in configs/experiments/:
 
 All configs are checked and all data opened before the first run starts. Each
 run is a launch.train and a launch.evaluate in its own folder. The same command
-resumes where it stopped and retries failed runs. --list shows the runs;
---report compares the results so far and runs nothing.
+resumes where it stopped and retries failed runs, but not diverged ones.
+--halving=3 trains all variants to a rung and only the best third further.
+--list shows the runs, and the cost in steps; --report compares the results so
+far and runs nothing.
 """
 
 import contextlib
@@ -44,6 +46,18 @@ ONLY = flags.DEFINE_string(
 SKIP = flags.DEFINE_string('skip', '', 'Skip the runs that match this regex.')
 SEEDS = flags.DEFINE_list(
   'seeds', [], "Seeds to use instead of the config's or grid's: 0,1,2."
+)
+HALVING = flags.DEFINE_integer(
+  'halving',
+  None,
+  'At two rungs, keep the best one in so many variants, as 3.',
+  lower_bound=2,
+)
+DIVERGED_AT = flags.DEFINE_float(
+  'diverged_at',
+  3.0,
+  'Stop a run whose training loss is so many times its first; 0: none.',
+  lower_bound=0,
 )
 SET = flags.DEFINE_multi_string(
   'set', [], 'section.key=value for every run, e.g. data.path=FILE'
@@ -97,6 +111,8 @@ def _request(grid):
     seeds=tuple(map(int, SEEDS.value)),
     settings=tuple(SET.value),
     modules=tuple(command.MODULES.value),
+    halving=HALVING.value or 0,
+    diverged_at=DIVERGED_AT.value,
   )
 
 

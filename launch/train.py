@@ -57,6 +57,12 @@ ACCEPT_NEW_DATA = flags.DEFINE_bool(
 VERIFY = flags.DEFINE_bool(
   'verify', False, 'Check all token files of the data (data.cache) first.'
 )
+PAUSE_AT = flags.DEFINE_integer(
+  'pause_at',
+  None,
+  'Stop, saved, after this step; the same command without it goes on.',
+  lower_bound=1,
+)
 INIT_FROM = flags.DEFINE_string(
   'init_from',
   None,
@@ -147,7 +153,13 @@ def main(argv):
     print(plots.draw_schedule(config, path))
     return None
   stop, end = signals.StopRequest(), conclusion.Conclusion(config)
-  start = loop.Start(FROM_STEP.value, ACCEPT_NEW_DATA.value, init, VERIFY.value)
+  start = loop.Start(
+    FROM_STEP.value,
+    ACCEPT_NEW_DATA.value,
+    init,
+    VERIFY.value,
+    PAUSE_AT.value,
+  )
   with hosts.joined(stops_together=True):
     progress = loop.train(config, WORKDIR.value, [end.keep], stop, start)
     if progress.finished and not stop.name:

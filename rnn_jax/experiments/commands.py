@@ -12,6 +12,7 @@ from typing import Any
 
 from rnn_jax.config import parts
 from rnn_jax.experiments import costs as costs_lib
+from rnn_jax.experiments import divergence
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import plan
 from rnn_jax.experiments import records
@@ -20,8 +21,11 @@ from rnn_jax.inspection import curves
 from rnn_jax.runs import signals
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.system import subprocesses
+from rnn_jax.training import hooks
+from rnn_jax.training import log as log_lib
 
 FINISHED = 'trained: '  # how launch.train begins its last message
+PAUSED = f'{hooks.PAUSED}: '  # or, at a rung, the message of its pause
 OF_MODEL = 'parameters', 'state_bytes'  # what launch.evaluate says of it
 
 
@@ -32,9 +36,19 @@ class Commands:
   grid: grid_lib.Grid
   workdir: pathlib.Path
   modules: tuple[str, ...]  # to import first
+  diverged_at: float = 0.0  # times its first loss; 0: no loss is too much
 
-  def execute(self, run: plan.Run, stop: signals.StopRequest) -> dict[str, Any]:
-    """Executes a run. Returns its row, which is useless if it was stopped."""
+  def execute(
+    self, run: plan.Run, stop: signals.StopRequest, pause_at: int = 0
+  ) -> dict[str, Any]:
+    """Executes a run. Returns its row, which is useless if it was stopped.
+
+    Args:
+      run: of the grid.
+      stop: the signals that stop it.
+      pause_at: a step at which its training pauses, and no other command
+        runs; 0: none.
+    """
     scores: dict[str, Any] = {}
     costs: dict[str, Any] = {}
     error, seconds = '', 0.0
@@ -42,7 +56,10 @@ class Commands:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / workdir_lib.LOG, 'a', encoding='utf-8') as log:
       for name, split in self._calls():
-        ended = self._call(name, run, split, log, stop)
+        line = self.line(name, run, split)
+        if pause_at and name == 'train':
+          line.append(f'--pause_at={pause_at}')
+        ended = self._call(name, run, line, log, stop)
         seconds += ended.seconds
         error, figures = _figures(name, ended, folder)
         if split not in ('', self.grid.split):
@@ -51,20 +68,32 @@ class Commands:
           scores.clear()  # those of the training's own evaluation
         measured = costs if name in costs_lib.COMMANDS else scores
         measured |= figures
-        if error or stop.name:
+        paused = any(line.startswith(PAUSED) for line in ended.out)
+        if error or paused or stop.name:
           break
     costs |= {key: scores.pop(key, None) for key in OF_MODEL}
+    status = 'failed' if error else 'paused' if paused else 'done'
+    if error.startswith(log_lib.DIVERGED):
+      status, error = 'diverged', error.removeprefix(log_lib.DIVERGED)
+    why = f'{name}: {error}' if error else ''
+    done = {'scores': {} if error else scores, 'wall_seconds': seconds}
+    return self.row(run, status, why) | done | costs
+
+  def row(
+    self, run: plan.Run, status: str, error: str, rung: int = 0
+  ) -> dict[str, Any]:
+    """Returns the row of a run without scores, see records.py."""
     return {
       'variant': run.variant,
       'seed': run.seed,
-      'status': 'failed' if error else 'done',
-      'error': f'{name}: {error}' if error else '',
+      'status': status,
+      'error': error,
+      'rung': rung,
       'split': self.grid.split,
       'commands': self.grid.commands,
-      'scores': {} if error else scores,
-      'wall_seconds': seconds,
-      **records.describe(run, folder),
-      **costs,
+      'scores': {},
+      'wall_seconds': 0.0,
+      **records.describe(run, self.workdir / run.name),
     }
 
   def _calls(self):
@@ -75,16 +104,18 @@ class Commands:
       for split in (self.grid.splits if name == 'evaluate' else ('',))
     ]
 
-  def _call(self, name, run, split, log, stop):
+  def _call(self, name, run, line, log, stop):
     steps = run.config['train']['steps'] if name == 'train' else 0
+    watch = divergence.Watch(self.workdir / run.name, self.diverged_at)
     with terminal.watching(f'{run.name}, {name}', steps) as see:
-      return subprocesses.run(
-        self.line(name, run, split),
+      ended = subprocesses.run(
+        line,
         variables=subprocesses.environment() | {'PYTHONUNBUFFERED': '1'},
         log=log,
-        show=see,
-        stop=lambda: bool(stop.name),
+        show=lambda text: (see(text), watch.see(text)),
+        stop=lambda: bool(stop.name or watch.found),
       )
+    return ended._replace(code=1, err=[watch.found]) if watch.found else ended
 
   def line(self, name: str, run: plan.Run, split: str) -> list[str]:
     """Returns the command line of one of COMMANDS, as a user types it."""
@@ -114,7 +145,7 @@ def _figures(
   """Returns (a command's error or '', the scores or costs that it measured)."""
   if name == 'train':
     error = ended.error
-    if not any(x.startswith(FINISHED) for x in ended.out):
+    if not any(x.startswith((FINISHED, PAUSED)) for x in ended.out):
       error = error or 'it was stopped before its last step'
     return error, records.best_scores(folder)
   if ended.error:

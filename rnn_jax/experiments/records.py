@@ -1,6 +1,7 @@
 """The records of runs: WORKDIR/runs.jsonl, a row for each that ended.
 
-A row is {"variant", "seed", "status": "done" or "failed", "error", "split",
+A row is {"variant", "seed", "status": one of STATUSES, "error": '' or why it
+isn't done, "rung": 0, or that at which an eliminated run ended, "split",
 "commands", "scores", "seconds" (of training, with compilation), "step_seconds"
 and "tokens_per_second" (medians, without), "wall_seconds" (of the processes of
 the last call), "step_bytes" (of a training step's program), "peak_memory_bytes"
@@ -29,6 +30,8 @@ from rnn_jax.system import provenance
 
 NAME = 'runs.jsonl'
 PACKAGES = ('jax', 'flax')
+# Failed runs are retried; an eliminated one ended at a rung, see halving.py.
+STATUSES = ('done', 'failed', 'diverged', 'eliminated')
 # A row whose time includes a compilation differs in these from the one before.
 COMPILED = ('first_step_seconds', 'compiled_programs')
 
@@ -151,9 +154,26 @@ def _curve(rows):
   return points
 
 
-def best_scores(folder: pathlib.Path) -> dict[str, Any]:
-  """Returns the validation row of the best evaluation, {} without one."""
-  return metrics.best(metrics.read(folder))
+def best_scores(
+  folder: pathlib.Path, until: int | None = None
+) -> dict[str, Any]:
+  """Returns the validation row of the best evaluation, {} without one.
+
+  Args:
+    folder: of a run.
+    until: the last step that counts; None: the run's.
+  """
+  rows = metrics.read(folder)
+  return metrics.best(
+    [row for row in rows if until is None or row['step'] <= until]
+  )
+
+
+def last_evaluation(folder: pathlib.Path) -> int:
+  """Returns the step of a run's last evaluation, 0 without one."""
+  rows = metrics.read(folder)
+  steps = [row['step'] for row in rows if row['split'] == 'validation']
+  return max(steps, default=0)
 
 
 def _versions():

@@ -33,7 +33,7 @@ def write(
     InputError: no row is of this grid.
   """
   summary = summary_lib.summarize(grid, rows)
-  if not any(v['done'] + v['failed'] for v in summary['variants'].values()):
+  if not any(map(summary_lib.ended, summary['variants'].values())):
     raise errors.InputError(
       f'workdir={str(workdir)!r}: no run of this grid has ended there: run it '
       'first, without --report'
@@ -60,7 +60,9 @@ def page(
     tables.ratios(summary),
     _section('Ranking', verdicts.ranking(summary)),
     *(f'![{caption}]({file})' for file, caption in figures),
-    _section('Failed runs', _failures(summary)),
+    _section('Failed runs', _ended_early(summary, 'failed')),
+    _section('Diverged runs', _ended_early(summary, 'diverged')),
+    _section('Eliminated runs', _ended_early(summary, 'eliminated')),
     _section('Missing scores', _missing(summary)),
     _section('Variants', _overrides(summary)),
     provenance(summary),
@@ -70,7 +72,11 @@ def page(
 
 def sentences(summary: dict[str, Any]) -> list[str]:
   """Returns who is best in scores, memory and time, and the failures."""
-  return [*_scores(summary), *verdicts.ranking(summary), *_failures(summary)]
+  return [
+    *_scores(summary),
+    *verdicts.ranking(summary),
+    *_ended_early(summary, 'failed', 'diverged'),
+  ]
 
 
 def _scores(summary):
@@ -108,10 +114,11 @@ def _sentence(leader, metric):
   return f'{start}exceeds the spread of seeds, {spread:.2g}.'
 
 
-def _failures(summary):
+def _ended_early(summary, *statuses):
   return [
-    f'{plan.name_of(f["variant"], f["seed"])} failed: {f["error"]}'
+    f'{plan.name_of(f["variant"], f["seed"])} {f["status"]}: {f["error"]}'
     for f in summary['failures']
+    if f['status'] in statuses
   ]
 
 
@@ -128,7 +135,7 @@ def _overrides(summary):
   changes = {
     name: {f'`{key}={value!r}`' for key, value in variant['overrides'].items()}
     for name, variant in summary['variants'].items()
-    if variant['done'] + variant['failed']
+    if summary_lib.ended(variant)
   }
   shared = set.intersection(*changes.values()) if len(changes) > 1 else set()
   first = [f'all: {", ".join(sorted(shared))}'] if shared else []

@@ -27,10 +27,11 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
 
   Returns:
     {"title", "split", "baseline", "metrics", "costs", "axes", "variants":
-    {name: {"done", "failed", "overrides", "figures": {key: {"mean",
-    "deviation", "values"}}, "ratios": {key: to the baseline's mean}}},
-    "leaders" (of each metric in each column), "failures", "missing",
-    "published", "machines", "versions", "commits"}.
+    {name: {"done", "failed", "diverged", "eliminated", "overrides", "figures":
+    {key: {"mean", "deviation", "values"}}, "ratios": {key: to the baseline's
+    mean}}}, "leaders" (of each metric in each column), "failures" (the runs
+    that aren't done), "missing", "published", "machines", "versions",
+    "commits"}.
   """
   rows = {k: row for k, row in sorted(rows.items()) if k[0] in grid.variants}
   machines = _distinct(map(_machine, rows.values()))
@@ -55,9 +56,14 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
       for column, of_column in _columns(grid.axes, metric, variants).items()
     ],
     'failures': [
-      {'variant': variant, 'seed': seed, 'error': row['error']}
+      {
+        'variant': variant,
+        'seed': seed,
+        'status': row['status'],
+        'error': row['error'],
+      }
       for (variant, seed), row in rows.items()
-      if row['status'] == 'failed'
+      if row['status'] != 'done'
     ],
     'missing': _missing(grid, rows),
     'published': grid.notes,
@@ -67,6 +73,11 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
   }
 
 
+def ended(variant: dict[str, Any]) -> int:
+  """Returns how many runs of a summary's variant ended, however."""
+  return sum(variant[status] for status in records.STATUSES)
+
+
 def _machine(row):
   if 'device' not in row:
     return UNNAMED
@@ -74,6 +85,7 @@ def _machine(row):
 
 
 def _variant(grid, costs, rows):
+  statuses = [row['status'] for row in rows]
   done = [row for row in rows if row['status'] == 'done']
   figures = {
     metric.key: _figure(
@@ -84,8 +96,7 @@ def _variant(grid, costs, rows):
   for key in costs:
     figures[key] = _figure(done, lambda row, key=key: row.get(key))
   return {
-    'done': len(done),
-    'failed': len(rows) - len(done),
+    **{status: statuses.count(status) for status in records.STATUSES},
     'overrides': rows[-1]['overrides'] if rows else {},
     'figures': figures,
     'ratios': {},

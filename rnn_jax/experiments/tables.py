@@ -10,6 +10,7 @@ from typing import Any
 from rnn_jax import tables
 from rnn_jax.experiments import axes as axes_lib
 from rnn_jax.experiments import differences
+from rnn_jax.experiments import records
 
 KIB, MIB = 2**10, 2**20
 TINY = 5e-5  # 0.0000 with four digits
@@ -137,10 +138,13 @@ def best(column: Mapping[str, str], variants: dict[str, Any]) -> list[str]:
 
 
 def runs(variant: dict[str, Any]) -> str:
-  """Returns how many runs of a variant ended, and how many failed."""
-  if variant['failed']:
-    return f'{variant["done"]}, {variant["failed"]} failed'
-  return str(variant['done'])
+  """Returns how many runs of a variant ended, and how many otherwise."""
+  others = [
+    f'{variant[status]} {status}'
+    for status in records.STATUSES[1:]
+    if variant[status]
+  ]
+  return ', '.join([str(variant['done']), *others])
 
 
 def cell(key: str, variant: dict[str, Any]) -> str:

@@ -6,7 +6,6 @@
 
 import contextlib
 import re
-import statistics
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from rnn_jax import tables as tables_lib
 from rnn_jax.experiments import costs as costs_lib
 from rnn_jax.experiments import grid as grid_lib
+from rnn_jax.experiments import summary as summary_lib
 from rnn_jax.experiments import tables
 from rnn_jax.system import activity
 
@@ -24,32 +24,40 @@ MARK = ' *'
 class Progress:
   """Says when runs start and end, and how much time the rest will take."""
 
-  def __init__(self, runs: int, main: grid_lib.Metric) -> None:
+  def __init__(
+    self, runs: int, main: grid_lib.Metric, work: float = 0.0
+  ) -> None:
     """Begins.
 
     Args:
       runs: how many there are to do.
       main: the score to show.
+      work: of all of them, in any unit; 0: each is as much as another.
     """
     self._runs = runs
     self._main = main
+    self._left = work or float(runs)
+    self._done = 0.0
     self._seconds: list[float] = []  # of each run that ended
 
   def start(self, name: str, log: str) -> None:
     """Says that a run starts, and where its output is."""
     _say(f'{self._number(1)} {name}: its output is in {log}')
 
-  def end(self, name: str, row: dict[str, Any]) -> None:
-    """Says how a run ended."""
+  def end(self, name: str, row: dict[str, Any], work: float = 1.0) -> None:
+    """Says how a run ended, and how much of all work it was."""
     self._seconds.append(row['wall_seconds'])
+    self._done += work
+    self._left = max(self._left - work, 0.0)
     score = row['scores'].get(self._main.key)
-    if row['status'] == 'failed':
-      result = f'failed: {row["error"]}'
+    if row['error']:
+      result = f'{row["status"]}: {row["error"]}'
     else:
       result = f'{self._main.label} {tables.shown(self._main.key, score)}'
     line = f'{self._number(0)} {name}: {result}, {_time(self._seconds[-1])}'
-    if left := self._runs - len(self._seconds):
-      line += f'; about {_time(left * statistics.fmean(self._seconds))} left'
+    if self._runs > len(self._seconds):
+      left = self._left * sum(self._seconds) / self._done
+      line += f'; about {_time(left)} left'
     _say(line)
 
   def _number(self, more):
@@ -92,7 +100,7 @@ def table(summary: dict[str, Any]) -> str:
   }
   lines = []
   for name, variant in summary['variants'].items():
-    if not variant['done'] + variant['failed']:
+    if not summary_lib.ended(variant):
       continue
     marked = [
       tables.cell(key, variant) + (MARK if name in names else '')

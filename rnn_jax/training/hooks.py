@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 
-from rnn_jax import errors
 from rnn_jax.data import pipeline
 from rnn_jax.parallel import hosts
 from rnn_jax.runs import goodput
@@ -25,6 +24,7 @@ from rnn_jax.training import train_state
 from rnn_jax.training import trainer as trainer_lib
 
 Trainer = trainer_lib.Trainer
+PAUSED = 'paused'  # how the last message of a paused run begins
 
 
 def add_all(trainer: Trainer, stop: signals.StopRequest) -> None:
@@ -82,9 +82,8 @@ class Evaluate:
     row = values | {'best': float(improved)}
     trainer.writer.write(trainer.step, 'validation', row)
     if not math.isfinite(loss):
-      raise errors.InputError(
-        f'step {trainer.step}: the validation loss is {loss}: '
-        + log_lib.remedy(trainer)
+      raise log_lib.diverged(
+        trainer, f'step {trainer.step}: the validation loss is {loss}'
       )
     since = progress.evaluations_since_best
     trainer.state = trainer.programs.states.rescale(trainer.state, since)
@@ -171,10 +170,22 @@ def stop_after(request: signals.StopRequest) -> Callable[[Trainer], None]:
   return stop
 
 
+def pause(trainer: Trainer, step: int) -> None:
+  """Adds the hooks that stop a run, saved, once it has taken `step` steps."""
+
+  def stop(trainer):
+    if trainer.step >= step and not trainer.is_done:
+      trainer.stopped_by = PAUSED
+
+  trainer.start_hooks.append(stop)
+  trainer.add_hook(stop)
+
+
 def report_end(trainer: Trainer) -> None:
   """Reports why a run stopped early, and where its time went."""
   if trainer.stopped_by:
-    saved = f'saved at step {trainer.saved}; the same command resumes it'
+    same = 'same' + ' without --pause_at' * (trainer.stopped_by == PAUSED)
+    saved = f'saved at step {trainer.saved}; the {same} command resumes it'
     if trainer.saved is None:
       saved = 'nothing to save yet; the same command starts again'
     trainer.display.say(f'{trainer.stopped_by}: {saved}')
@@ -245,10 +256,11 @@ def _is_worth_saving(trainer):
   skipped = trainer.progress.skipped_steps - trainer.skipped_at_save
   if skipped and skipped >= trainer.step - (trainer.saved or 0):
     if trainer.progress.finished:
-      raise errors.InputError(
+      raise log_lib.diverged(
+        trainer,
         f'the last {skipped} steps, up to step {trainer.step}, had a '
         'non-finite loss or gradient and were skipped: nothing of them is '
-        f'saved: {log_lib.remedy(trainer)}'
+        'saved',
       )
     trainer.display.say(
       f'step {trainer.step} is not saved: every step since the last '
@@ -257,9 +269,10 @@ def _is_worth_saving(trainer):
     return False
   state = trainer.state
   if not train_state.all_finite((state.params, state.opt_state)):
-    raise errors.InputError(
+    raise log_lib.diverged(
+      trainer,
       f'step {trainer.step} is not saved: its parameters or the state of the '
-      f'optimizer are not finite: {log_lib.remedy(trainer)}'
+      'optimizer are not finite',
     )
   return True
 

@@ -14,6 +14,7 @@ from rnn_jax.training import trainer as trainer_lib
 from rnn_jax.training import update_norms
 
 Trainer = trainer_lib.Trainer
+DIVERGED = 'diverged: '  # how the error of a run that diverged begins
 
 
 class Log:
@@ -102,28 +103,30 @@ def write_goodput(trainer: Trainer) -> dict[str, float]:
   return seconds
 
 
-def remedy(trainer: Trainer) -> str:
-  """Says what to do about numbers that aren't finite."""
-  rate = trainer.config.optimizer.learning_rate
+def diverged(trainer: Trainer, what: str) -> errors.InputError:
+  """Returns the error of numbers that aren't finite, with the remedy."""
+  config = trainer.config
   earlier = trainer.checkpoints.steps()
   steps = f' (--from_step, one of {earlier})' if earlier else ''
-  return (
-    f'lower optimizer.learning_rate={rate!r} in a new --workdir, or start from '
-    f'an earlier checkpoint{steps}'
+  half = config.train.precision == 'float16'
+  return errors.InputError(
+    f'{DIVERGED}{what}: lower '
+    f'optimizer.learning_rate={config.optimizer.learning_rate!r} in a new '
+    f'--workdir, or start from an earlier checkpoint{steps}'
+    + ", or use train.precision='bfloat16', which has more range"
+    * half
   )
 
 
 def _check_finite(trainer, steps, values):
-  config, limit = trainer.config, trainer.config.train.max_skipped_steps
+  limit = trainer.config.train.max_skipped_steps
   for step, value in zip(steps, values, strict=True):
     trainer.progress.skipped_steps += int(not value['finite'])
     if value['skipped'] >= limit:
-      half = config.train.precision == 'float16'
-      raise errors.InputError(
+      raise diverged(
+        trainer,
         f'{limit} steps in a row, up to step {step}, had a non-finite loss '
-        'or gradient and were skipped (train.max_skipped_steps): '
-        + remedy(trainer)
-        + ", or use train.precision='bfloat16', which has more range" * half
+        'or gradient and were skipped (train.max_skipped_steps)',
       )
 
 

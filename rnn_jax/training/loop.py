@@ -47,12 +47,14 @@ class Start:
       which are then its own.
     init: the run that a new run begins with, or None; read only once.
     verify: checks all token files of the data, not as they are read.
+    pause_at: the step after which the run stops, saved; None: its last.
   """
 
   from_step: int | None = None
   accept_new_data: bool = False
   init: origin.Init | None = None
   verify: bool = False
+  pause_at: int | None = None
 
 
 def train(
@@ -73,7 +75,7 @@ def train(
     start: how it starts.
 
   Returns:
-    Progress; `finished` is empty if a signal stopped the run.
+    Progress; `finished` is empty if a signal or `start` stopped the run.
 
   Raises:
     InputError: bad data or config, a folder of another run, a full disk, no
@@ -83,6 +85,8 @@ def train(
   stop = stop or signals.StopRequest()
   with _opened(config, workdir, start) as trainer, _stoppable(trainer, stop):
     hooks_lib.add_all(trainer, stop)
+    if start.pause_at is not None:
+      hooks_lib.pause(trainer, start.pause_at)
     for hook in hooks:
       trainer.add_hook(hook)
 

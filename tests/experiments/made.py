@@ -5,11 +5,14 @@ import sys
 
 from rnn_jax.experiments import grid as grid_lib
 
-# Writes what the launchers of a grid write, at once. `behave` is
-# 'good', 'bad', 'slow' (until SIGTERM) or 'cut' (exits with 0, unfinished).
+# Writes what the launchers of a grid write, at once. `behave` is 'good', 'bad',
+# 'slow' (until SIGTERM), 'cut' (exits with 0, unfinished), 'early' (fails
+# before its first step), 'nan' (the same, as one whose steps aren't finite) or
+# 'rising' (its loss rises, and it waits for SIGTERM).
 FAKE = """
 import json, pathlib, signal, sys, time
-name, folder, behave, loss = sys.argv[1:]
+name, folder, behave, loss, last, held_out, *pause = sys.argv[1:]
+last = int(pause[0].partition('=')[2] if pause else last)
 folder = pathlib.Path(folder)
 if name == 'evaluate':
   print('a warning', file=sys.stderr)
@@ -34,15 +37,24 @@ if name == 'profile':
 if name == 'find_batch_size':
   print(json.dumps({'rows': 64}))
   sys.exit()
-if behave == 'slow':
+if behave in ('slow', 'rising'):
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved')))
-with open(folder / 'metrics.jsonl', 'a') as file:
-  for step in (1, 2):
+if behave in ('nan', 'early'):
+  sys.exit('error: ' + 'diverged: 10 steps in a row' * (behave == 'nan'))
+with open(folder / 'metrics.jsonl', 'a+') as file:
+  file.seek(0)
+  for step in range(len(file.readlines()) // 2 + 1, last + 1):
     train = {'step': step, 'split': 'train', 'seconds': 0.5,
              'tokens_per_second': 10.0 * step, 'peak_memory_bytes': 2**20}
-    held_out = {'step': step, 'split': 'validation', 'best': 1.0,
-                'loss': 9.0 - step}
-    file.write(json.dumps(train) + '\\n' + json.dumps(held_out) + '\\n')
+    evaluated = {'step': step, 'split': 'validation', 'best': 1.0,
+                 'loss': float(held_out) - step}
+    file.write(json.dumps(train) + '\\n' + json.dumps(evaluated) + '\\n')
+if behave == 'rising':
+  print('step 1/2  loss 2.0000  7.389 perplexity')
+  print('step 2/2  loss 6.0100  9.000 perplexity', flush=True)
+  time.sleep(60)
+if pause:
+  sys.exit(print('paused: saved at step', last))
 if behave == 'slow':
   print('waits', flush=True)
   time.sleep(60)
@@ -54,9 +66,13 @@ if behave != 'cut':
 """
 
 
-def fake(name, folder, behave='good', loss=1.0):
-  """The command line of a fake launcher that behaves so."""
-  return [sys.executable, '-c', FAKE, name, str(folder), behave, str(loss)]
+def fake(name, folder, behave='good', loss=1.0, steps=2, held_out=9.0):
+  """The command line of a fake launcher that behaves so.
+
+  An evaluation has `loss`, one of training `held_out` minus its step.
+  """
+  values = name, folder, behave, loss, steps, held_out
+  return [sys.executable, '-c', FAKE, *map(str, values)]
 
 
 def grid(**fields):

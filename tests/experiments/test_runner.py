@@ -11,7 +11,11 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.data import corpus as corpus_lib
+from rnn_jax.experiments import axes as axes_lib
 from rnn_jax.experiments import commands
+from rnn_jax.experiments import divergence
+from rnn_jax.experiments import halving
+from rnn_jax.experiments import plan
 from rnn_jax.experiments import plots
 from rnn_jax.experiments import records
 from rnn_jax.experiments import runner
@@ -32,6 +36,8 @@ class Bench:
     self.behave = {}  # name of a run -> as made.FAKE has it
     self.started = []  # (command, name of a run)
     self.splits = []  # of those
+    self.steps = 2  # of a training
+    self.held_out = {}  # variant -> loss of its evaluations, before any step
     self.grid()
     monkeypatch.setattr(commands.Commands, 'line', self._command)
 
@@ -58,7 +64,15 @@ class Bench:
     self.started.append((name, run.name))
     self.splits.append(split)
     behave = self.behave.get(run.name, 'good')
-    return made.fake(name, self.workdir / run.name, behave, 2 + run.seed)
+    held_out = self.held_out.get(run.variant, 9.0) + run.seed
+    return made.fake(
+      name,
+      self.workdir / run.name,
+      behave,
+      2 + run.seed,
+      self.steps,
+      held_out,
+    )
 
 
 @pytest.fixture
@@ -120,6 +134,189 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(bench, capsys):
   assert bench.go() == 0
   assert {run for _, run in bench.started} == {'wide/seed0', 'narrow/seed1'}
   assert 'failed' not in (bench.workdir / 'report.md').read_text()
+
+
+@pytest.mark.parametrize(
+  ('behave', 'why'),
+  [
+    ('nan', 'train: 10 steps in a row'),
+    (
+      'rising',
+      'train: the training loss is 6.01 at step 2, more than 3 times the '
+      'first, 2 (--diverged_at)',
+    ),
+  ],
+)
+def test_a_run_that_diverges_ends_and_isnt_tried_again(
+  bench, behave, why, capsys
+):
+  bench.behave = {'wide/seed0': behave}
+  assert bench.go(diverged_at=3.0) == 0
+  row = bench.rows()['wide', 0]
+  assert (row['status'], row['error'], row['scores']) == ('diverged', why, {})
+  assert ('evaluate', 'wide/seed0') not in bench.started
+  assert ('evaluate', 'wide/seed1') in bench.started
+  assert f'wide/seed0: diverged: {why}' in capsys.readouterr().out
+  page = (bench.workdir / 'report.md').read_text()
+  assert f'## Diverged runs\n\n* wide/seed0 diverged: {why}' in page
+  assert '1, 1 diverged' in page and 'Failed' not in page
+  listing = bench.experiment().listing()
+  assert f'wide/seed0    diverged: {why}' in listing
+  bench.behave = {}
+  assert bench.go(diverged_at=3.0) == 0 and bench.started == []
+
+
+@pytest.mark.parametrize('times', (0.0, 4.0))
+def test_a_rise_that_isnt_asked_about_stops_no_run(bench, times, tmp_path):
+  watch = divergence.Watch(tmp_path, times)
+  for line in (
+    'parameters:',
+    'step 1/2  loss 2.0  7',
+    'step 2/2  loss 6.01  9',
+  ):
+    watch.see(line)
+  assert not watch.found
+  made.write_metrics(
+    tmp_path, [{'step': 1, 'split': 'train', 'loss': 1.0, 'seconds': 1.0}]
+  )
+  watch = divergence.Watch(tmp_path, times)  # of a run that resumes
+  watch.see('step 2/2  loss 4.01  9')
+  assert bool(watch.found) == bool(times)
+
+
+HALVED = {name: {} for name in 'abcd'}
+LOSSES = {'a': 5.0, 'b': 8.0, 'c': 4.0, 'd': 6.0}
+
+
+@pytest.fixture
+def halved(bench):
+  """A grid with rungs at steps 1 and 3 of 9: four variants, two, one."""
+  bench.grid(HALVED, baseline='')
+  bench.steps, bench.held_out = 9, {**LOSSES}
+  return bench
+
+
+SHORT = {
+  'halving': 3,
+  'settings': ('train.steps=9', 'evaluate.every=1'),
+}
+
+
+def test_the_best_variants_go_on_at_rungs(halved, capsys):
+  assert halved.go(**SHORT) == 0
+  every = [f'{name}/seed{seed}' for seed in (0, 1) for name in 'abcd']
+  kept = [f'{name}/seed{seed}' for seed in (0, 1) for name in 'ac']
+  ends = ['c/seed0', 'c/seed1']
+  assert [run for name, run in halved.started if name == 'train'] == [
+    *(*every, *kept, *ends)
+  ]
+  assert [x for x in halved.started if x[0] == 'evaluate'] == [
+    ('evaluate', run) for run in ends
+  ]
+  rows = halved.rows()
+  assert {key: (row['status'], row['rung']) for key, row in rows.items()} == {
+    **{(name, seed): ('eliminated', 1) for name in 'bd' for seed in (0, 1)},
+    **{('a', seed): ('eliminated', 2) for seed in (0, 1)},
+    **{('c', seed): ('done', 0) for seed in (0, 1)},
+  }
+  assert rows['d', 0]['error'] == 'at step 1 of 9, 3 of 4'
+  assert rows['a', 1]['error'] == 'at step 3 of 9, 2 of 2'
+  assert rows['a', 1]['steps'] == 3 and rows['c', 1]['steps'] == 9
+  page = (halved.workdir / 'report.md').read_text()
+  assert '* d/seed0 eliminated: at step 1 of 9, 3 of 4' in page
+  assert '0, 2 eliminated' in page and 'only c has a score' in page
+  out = capsys.readouterr().out
+  assert '[14/14] c/seed1: loss 3.000' in out
+  assert halved.go(**SHORT) == 0 and halved.started == []
+  # Without the flag, what ended early goes on.
+  assert halved.go(**SHORT | {'halving': 0, 'only': 'b/seed0'}) == 0
+  assert halved.rows()['b', 0]['status'] == 'done'
+
+
+def test_halving_lists_its_rungs_and_cost_before_it_starts(halved):
+  listing = halved.experiment(**SHORT).listing()
+  assert listing.splitlines()[-5:] == [
+    '',
+    'rung 1: step 1, 4 variants',
+    'rung 2: step 3, 2 variants',
+    'end: step 9, 1 variants',
+    'about 28 steps in place of 72 (39%)',
+  ]
+  assert not halved.workdir.exists()
+
+
+def test_halving_tries_again_what_failed(halved):
+  halved.behave = {'a/seed1': 'early', 'c/seed0': 'nan'}
+  assert halved.go(**SHORT) == runner.FAILED
+  rows = halved.rows()
+  statuses = {f'{v}{seed}': row['status'] for (v, seed), row in rows.items()}
+  assert statuses == {
+    **dict.fromkeys(('a0', 'c1'), 'eliminated'),
+    **{'a1': 'failed', 'c0': 'diverged'},
+    **dict.fromkeys(('b0', 'b1'), 'eliminated'),
+    **dict.fromkeys(('d0', 'd1'), 'done'),
+  }
+  # What failed is tried again, and goes on if it is good enough.
+  halved.behave = {}
+  assert halved.go(**SHORT) == 0
+  assert {run for _, run in halved.started} == {'a/seed1', 'a/seed0'}
+  rows = halved.rows()
+  assert rows['a', 0]['status'] == rows['a', 1]['status'] == 'done'
+  assert rows['c', 1]['status'] == 'eliminated'
+
+
+def test_only_variants_of_a_place_are_compared():
+  axes = axes_lib.Axes('cell', 'task', 'rate')
+  names = [f'{x}/{y}/{r}' for x in 'ab' for y in ('t', 'u') for r in '123']
+  grid = made.grid(variants={n: {} for n in names}, axes=axes, baseline='')
+  config = {'train': {'steps': 90}, 'evaluate': {'every': 7}}
+  runs = [plan.Run(n, 0, {}, config, ()) for n in names]
+  found = halving.make(grid, runs, 3)
+  assert found.rungs == 1 and found.step(runs[0], 0) == 35
+  alive = found.alive(1, lambda run, step: float(run.variant[-1]))
+  assert [run.variant for run in alive] == names[::3]
+  higher = dataclasses.replace(found, metric=grid.compared[1])
+  alive = higher.alive(1, lambda run, step: float(run.variant[-1]))
+  assert [run.variant for run in alive] == names[2::3]
+
+
+def test_variants_are_compared_within_a_seed():
+  config = {'train': {'steps': 9}, 'evaluate': {'every': 1}}
+  losses = {('a', 0): 1.0, ('a', 1): 11.0, ('b', 1): 10.5}
+  runs = [plan.Run(*key, {}, config, ()) for key in losses]
+  found = halving.make(made.grid(variants={'a': {}, 'b': {}}), runs, 2)
+  alive = found.alive(1, lambda run, step: losses[run.variant, run.seed])
+  assert [run.variant for run in alive] == ['b']
+
+
+@pytest.mark.parametrize(
+  ('request_', 'message'),
+  [
+    (
+      {'settings': ('train.steps=9', 'evaluate.every=2')},
+      r"--halving=3: variant 'a' has train.steps=9 and evaluate.every=2, so "
+      'none is at the first rung, step 1: give from 1 to 1',
+    ),
+    (
+      {'settings': ('train.steps=0', 'train.epochs=2')},
+      "variant 'a' has train.epochs=2.0: rungs are steps: give train.steps",
+    ),
+    ({'only': 'a'}, '--halving=3: no two variants are compared'),
+  ],
+)
+def test_rungs_that_cannot_be_are_refused(halved, request_, message):
+  with pytest.raises(errors.InputError, match=message):
+    halved.experiment(**SHORT | request_)
+
+
+def test_a_main_score_that_training_lacks_is_refused(halved):
+  metrics = (('test.bleu', 'higher', 'BLEU'),)
+  halved.grid(HALVED, baseline='', metrics=metrics)
+  with pytest.raises(
+    errors.InputError, match="a/seed0 at step 1 has no 'test."
+  ):
+    halved.go(**SHORT)
+  assert len(halved.started) == 1
 
 
 def test_only_skip_and_seeds(bench):

@@ -82,7 +82,12 @@ def test_failures_and_scores_that_are_missing_or_not_finite():
   )
   result = summary.summarize(made.grid(), rows)
   assert result['failures'] == [
-    {'variant': 'wide', 'seed': 7, 'error': 'train: it broke'}
+    {
+      'variant': 'wide',
+      'seed': 7,
+      'status': 'failed',
+      'error': 'train: it broke',
+    }
   ]
   assert [(m['runs'], m['metric']) for m in result['missing']] == [
     ([['narrow', 0]], 'loss'),

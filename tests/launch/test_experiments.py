@@ -223,6 +223,10 @@ def test_variants_of_the_command_line(tmp_path, monkeypatch):
   assert code == 0, err
   names = [f'learning_rate={rate},seed=0' for rate in ('0.001', '0.002')]
   assert [line.split()[0] for line in out.splitlines()] == names
+  halving = '--halving=2', '--config.evaluate.every=2'
+  code, out, err = launchers.run('experiments', *flags, *halving, '--list')
+  assert code == 0, err
+  assert out.endswith('about 6 steps in place of 8 (75%)\n')
   code, out, err = launchers.run(
     'experiments', *flags, '--json', '--only=0.002'
   )

@@ -144,6 +144,25 @@ def test_an_interrupted_run_ends_bit_for_bit_as_a_whole_one(
   assert layout != 'stream' or 0 < rates[0][-1] < 3
 
 
+def test_a_paused_run_ends_bit_for_bit_as_a_whole_one(
+  raw, whole, tmp_path, capsys
+):
+  expected, seen = whole('packed')[2], []
+  for start in (2, 2, 6, None):  # the second time it is there already
+    progress = loop.train(
+      config_lib.parse(raw),
+      str(tmp_path / 'run'),
+      hooks=[seen.append],
+      start=loop.Start(pause_at=start),
+    )
+    assert progress.finished == ('' if start else 'all steps')
+    out = capsys.readouterr().out
+    paused = f'paused: saved at step {start}; the same without --pause_at '
+    assert (paused in out) == bool(start)
+  assert [trainer.step for trainer in seen] == [2, 2, *[6] * 4, 8, 8]
+  assert_same(jax.device_get(seen[-1].state.params), expected[0])
+
+
 @pytest.mark.parametrize('layout', LAYOUTS)
 def test_a_program_is_compiled_for_each_shape_and_no_more(layout, text, whole):
   folder, *_ = whole(layout)
