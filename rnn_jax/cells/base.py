@@ -199,6 +199,11 @@ def check_sight(sees: str, config: config_lib.Config) -> None:
   """
   if sees not in SIGHTS:
     raise errors.InputError(f'cell.sees={sees!r}: choose one of {SIGHTS}')
+  if sees == 'row' and config.model.bidirectional:
+    raise errors.InputError(
+      "model.bidirectional=True: with cell.sees='row' a step sees all of its "
+      'row: give False'
+    )
   if sees == 'row' and not config.task.reads_images:
     raise errors.InputError(
       f"cell.sees='row': rows of task.name={config.task.name!r} have padding, "

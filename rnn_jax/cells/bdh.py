@@ -154,7 +154,7 @@ class Cell(base.ParallelCell):
     if self._sees_row:
       return None
     config = self.config
-    shape = (B, config.heads, config.neurons, self.width)
+    shape = (B, config.heads, config.neurons, self.inputs or self.width)
     return State(jnp.zeros(shape) if self._keeps else None, jnp.zeros(B))
 
   def state_axes(self) -> State | None:

@@ -86,8 +86,8 @@ class Config(base.Config):
       )
 
   def resolve(self, config: config_lib.Config) -> Self:
-    """Returns the options with the widths that follow from model.width."""
-    return self.of_width(config.model.width)
+    """Returns the options with the widths that follow from the model's."""
+    return self.of_width(config.model.cell_width)
 
   def of_width(self, width: int) -> Self:
     """Returns the options with the widths that follow from D."""

@@ -14,7 +14,8 @@ condition is one of
     KEY>VALUE
 
 KEY is of the config, or an attribute of a part, as in 'task.reads_images' or
-'task.per_token=False'. Of a key that was filled in, what was given counts.
+'task.per_token=False'; what a part lacks isn't set. Of a key that was filled
+in, what was given counts.
 """
 
 import ast
@@ -53,7 +54,7 @@ class Condition(NamedTuple):
     if not self.relation:
       return bool(value)
     if self.relation == '>':
-      return value > self.value
+      return value is not None and value > self.value
     among = self.value if isinstance(self.value, tuple) else (self.value,)
     return (value in among) == (self.relation == '=')
 

@@ -127,6 +127,8 @@ def _warmup(config, known):
   return values.replaced(config, {'schedule.warmup_steps': steps // 2})
 
 
-CELLS = Resolver(('data.length', 'model.width'), ('cell.*',), _cells)
+CELLS = Resolver(
+  ('data.length', 'model.width', 'model.bidirectional'), ('cell.*',), _cells
+)
 WARMUP = Resolver(('train.steps',), ('schedule.warmup_steps',), _warmup)
 OF_CONFIG = (CELLS, WARMUP)

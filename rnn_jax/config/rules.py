@@ -28,6 +28,7 @@ def check(config: Any) -> None:
   _check_stride(config.data)
   _check_order(config.data)
   _check_model(config)
+  _check_bidirectional(config)
   _check_operands(config)
   _check_remat(config)
   _check_loss_scale(config.train)
@@ -168,6 +169,34 @@ def _check_model(config):
       'others: give 0',
     )
   _check_positions(config)
+
+
+def _check_bidirectional(config):
+  model, task = config.model, config.task
+  if not model.bidirectional:
+    return
+  key = 'model.bidirectional'
+  if task.writes_text:
+    errors.refuse(
+      key,
+      True,
+      f'task.name={task.name!r} predicts tokens, which the backward cells have '
+      "read: give False, or a task that reads whole texts, as 'classification' "
+      "with task.answer='pooled' or 'tagging'",
+    )
+  if weight := getattr(task, 'text_weight', 0):
+    errors.refuse(
+      key,
+      True,
+      f'task.text_weight={weight} predicts tokens, which the backward cells '
+      'have read: give False, or task.text_weight=0',
+    )
+  if model.width % 2:
+    errors.refuse(
+      'model.width',
+      model.width,
+      f'{key} gives each direction half of it: give an even number',
+    )
 
 
 def _check_positions(config):

@@ -48,6 +48,11 @@ class Model:
   embedding_width: int = option(
     0, minimum=0
   )  # 0: width; only 'plain' can differ
+  # Each block has a second cell, which reads a text from its end; both are half
+  # as wide. Only for tasks that predict nothing of what is read.
+  bidirectional: bool = option(
+    False, excludes=('data.cuts_documents', 'remat.segment', 'mesh.sequence!=1')
+  )
   mlp_width: int = option(  # 0: no MLP between cells
     0, minimum=0, needs="model.block='residual'"
   )
@@ -96,6 +101,11 @@ class Model:
   def pattern(self) -> tuple[str, ...]:
     """The cells of a period: one, or those of `cells`."""
     return self.cells or (self.cell,)
+
+  @property
+  def cell_width(self) -> int:
+    """The width of a cell's output: half of the block's with two of them."""
+    return self.width // 2 if self.bidirectional else self.width
 
   @property
   def periods(self) -> int:

@@ -8,18 +8,32 @@ Layer n reads the outputs of layer n - 1, as blocks of `model.block='plain'` do.
 The gates have the same order, i, f, g, o and r, z, n. A GRU's second bias of n
 is separate, `candidate_bias`. On the way back bias_ih has the sum of both,
 which is the same function; weights are the same bit for bit.
+
+A module with bidirectional=True has a second set of names, which end in
+`_reverse`; the layers are pairs of cells, those of blocks with
+`model.bidirectional`, or of layers.Bidirectional.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 GATES = {'lstm': 4, 'gru': 3}
 NAMES = ('weight_ih', 'weight_hh', 'bias_ih', 'bias_hh')
 
+REVERSE = '_reverse'
+
 Params = dict[str, Any]
+
+
+class Both(NamedTuple):
+  """The parameters of the two cells of a layer."""
+
+  forward: Params
+  backward: Params
 
 
 def from_torch(cell: str, tensors: Mapping[str, Any]) -> list[Params]:
@@ -34,16 +48,20 @@ def from_torch(cell: str, tensors: Mapping[str, Any]) -> list[Params]:
     A cell's parameters for each layer, float32 NumPy arrays.
 
   Raises:
-    ValueError: another cell, unknown names (of a bidirectional module, or one
-      with proj_size), or shapes that disagree.
+    ValueError: another cell, unknown names (of a bidirectional module, which
+      `both_from_torch` reads, or one with proj_size), or shapes that disagree.
   """
   gates = _gates(cell)
   layers = sum(name.startswith('weight_ih_l') for name in tensors)
   known = {f'{name}_l{n}' for name in NAMES for n in range(layers)}
+  if any(name.endswith(REVERSE) for name in tensors):
+    raise ValueError(
+      f'tensors: a {cell} of two directions: call both_from_torch'
+    )
   if unknown := sorted({*tensors} - known):
     raise ValueError(
-      f'tensors: {unknown[0]!r} is unknown: a {cell} of one direction and '
-      f'without projections has {[f"{n}_l0" for n in NAMES]}'
+      f'tensors: {unknown[0]!r} is unknown: a {cell} without '
+      f'projections has {[f"{n}_l0" for n in NAMES]}'
     )
   if not layers:
     raise ValueError(f"tensors: no 'weight_ih_l0' among {sorted(tensors)}")
@@ -84,6 +102,52 @@ def to_torch(cell: str, layers: Sequence[Params]) -> dict[str, np.ndarray]:
     for name, array in zip(NAMES, arrays, strict=True):
       tensors[f'{name}_l{n}'] = array.copy()
   return tensors
+
+
+def both_from_torch(cell: str, tensors: Mapping[str, Any]) -> list[Both]:
+  """Reads the state dict of a module with bidirectional=True.
+
+  Args:
+    cell: 'lstm' or 'gru'.
+    tensors: by name, as of `from_torch`.
+
+  Returns:
+    The parameters of each layer's two cells, float32 NumPy arrays.
+
+  Raises:
+    ValueError: as `from_torch`, or a direction or its layers are missing.
+  """
+  backward = {
+    name.removesuffix(REVERSE): x
+    for name, x in tensors.items()
+    if name.endswith(REVERSE)
+  }
+  forward = {
+    name: x for name, x in tensors.items() if not name.endswith(REVERSE)
+  }
+  if {*forward} != {*backward}:
+    (*_, name) = sorted({*forward} ^ {*backward})
+    raise ValueError(
+      f'tensors: {name!r} is there in one direction only: give the state dict '
+      'of a module with bidirectional=True'
+    )
+  both = zip(from_torch(cell, forward), from_torch(cell, backward), strict=True)
+  return [Both(*pair) for pair in both]
+
+
+def both_to_torch(cell: str, layers: Sequence[Both]) -> dict[str, np.ndarray]:
+  """Returns the state dict of a module with bidirectional=True.
+
+  Args:
+    cell: 'lstm' or 'gru'.
+    layers: the parameters of each layer's two cells.
+
+  Raises:
+    ValueError: as `to_torch`.
+  """
+  forward = to_torch(cell, [layer.forward for layer in layers])
+  backward = to_torch(cell, [layer.backward for layer in layers])
+  return forward | {f'{name}{REVERSE}': x for name, x in backward.items()}
 
 
 def _gates(cell):

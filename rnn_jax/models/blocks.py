@@ -23,6 +23,14 @@ A cell may have arrays that go from layer to layer next to x (`Cell.beside`), as
 the values of the first layer do. Where a model has such cells, x is a Stream.
 Only x is normed and added; each cell reads and returns what its kind declares.
 
+With model.bidirectional a block has two cells of half its width. `cell` reads a
+document from its first step, `backward_cell` from its last; in the place of
+cell(x) is, as in torch.nn.LSTM(bidirectional=True),
+
+    [cell(x); reverse(backward_cell(reverse(x)))]        ops/reversal.py
+
+Such a block has no state, since its outputs depend on the whole document.
+
 On a mesh, the heads of a cell may be sharded.
 """
 
@@ -40,6 +48,7 @@ from rnn_jax.models import experts
 from rnn_jax.models import mlp
 from rnn_jax.ops import devices
 from rnn_jax.ops import precision
+from rnn_jax.ops import reversal
 
 PyTree = Any
 
@@ -115,7 +124,9 @@ class Stream(NamedTuple):
   """What goes from layer to layer, where that isn't only x."""
 
   x_BxLxD: jax.Array
-  beside: dict[str, PyTree]  # by the name of the cell that declares it
+  # By the name of the cell that declares it; that of both cells as a pair, the
+  # backward one's in the order in which it reads.
+  beside: dict[str, PyTree]
 
 
 class Module(nn.Module):
@@ -132,6 +143,8 @@ class Block(Module):
 
   def setup(self) -> None:
     self.cell = make_cell(self)
+    if self.config.bidirectional:
+      self.backward_cell = make_cell(self)
     block = self.config.block
     if block != 'plain':
       self.cell_norm = norm(self.config, self.policy)
@@ -195,14 +208,33 @@ class Block(Module):
     shards, name = head_shards(self), self.config.cell
     x = devices.current().tp_copy(x_BxLxD) if shards > 1 else x_BxLxD
     passes = isinstance(stream, Stream) and name in stream.beside
-    state, y = self.cell(
-      state, (x, stream.beside[name]) if passes else x, starts_BxL
-    )
+    read = (x, stream.beside[name]) if passes else x
+    if self.config.bidirectional:
+      y = self._run_both(read, passes, starts_BxL)
+    else:
+      state, y = self.cell(state, read, starts_BxL)
     if passes:
       y, beside = y
       stream = stream._replace(beside=stream.beside | {name: beside})
     y = devices.current().tp_reduce(y) if shards > 1 else y
     return state, y, stream
+
+  def _run_both(self, read, passes, starts_BxL):
+    """Returns y_BxLxD of both cells; of pairs, the pair that they put beside.
+
+    `read` is x_BxLxD, or (x_BxLxD, a pair of what is beside it).
+    """
+    x, (first, second) = read if passes else (read, (None, None))
+    behind = reversal.reverse(x, starts_BxL)
+    zeros = make_cell(self, parent=None).init_state(x.shape[0])
+    _, y = self.cell(zeros, (x, first) if passes else x, starts_BxL)
+    _, back = self.backward_cell(
+      zeros, (behind, second) if passes else behind, starts_BxL
+    )
+    if passes:
+      (y, first), (back, second) = y, back
+    y = jnp.concatenate([y, reversal.reverse(back, starts_BxL)], -1)
+    return (y, (first, second)) if passes else y
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
@@ -227,7 +259,9 @@ def init_state(block: nn.Module, B: int) -> PyTree:
 
   Needs no parameters, as `state_axes`.
   """
-  state = make_cell(block, parent=None).init_state(B)
+  state = None
+  if not block.config.bidirectional:
+    state = make_cell(block, parent=None).init_state(B)
   if not mlp.shifts(block.config):
     return state
   return State(state, jnp.zeros((B, 1, block.config.width)))
@@ -235,7 +269,9 @@ def init_state(block: nn.Module, B: int) -> PyTree:
 
 def state_axes(block: nn.Module) -> PyTree:
   """Returns the logical axes of that state, a tree like it."""
-  axes = make_cell(block, parent=None).state_axes()
+  axes = None
+  if not block.config.bidirectional:
+    axes = make_cell(block, parent=None).state_axes()
   return State(axes, 'B') if mlp.shifts(block.config) else axes
 
 
@@ -273,7 +309,9 @@ def logical_axes(cell: str) -> dict[str, str]:
   """
   module = config_lib.load('cells', cell, 'model.cell')
   return LOGICAL_AXES | {
-    f'cell/{path}': x for path, x in module.LOGICAL_AXES.items()
+    f'{name}/{path}': x
+    for path, x in module.LOGICAL_AXES.items()
+    for name in ('cell', 'backward_cell')
   }
 
 
@@ -295,8 +333,9 @@ def make_cell(block: nn.Module, **overrides: Any) -> base.Cell:
     options = options.of_shard(shards)
   return module.Cell(
     options,
-    block.config.width,
+    block.config.cell_width,
     block.plan,
     block.policy,
+    block.config.width if block.config.bidirectional else 0,
     **overrides,
   )

@@ -3,7 +3,9 @@
     logits_t = W pool(features)_t + b [+ sum_{s <= t} evidence(token_s)]
 
 Shapes: tokens BxL, logits BxLxC in float32, C classes. The logits of a step
-are those of the text so far; the state is constant in size.
+are those of the text so far; the state is constant in size. With
+model.bidirectional only a text's last step has its logits, and 'last' is the
+last step that each direction reads: of the second half of x, the text's first.
 """
 
 from typing import Any
@@ -15,6 +17,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax.models import language_model
 from rnn_jax.ops import pooling
+from rnn_jax.ops import reversal
 
 PyTree = Any
 LOGICAL_AXES = {
@@ -72,8 +75,19 @@ class Classifier(nn.Module):
     """
     inner, pool = state
     inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL)
-    pool, y = pooling.pool(pool, x, self.pooling, starts_BxL)
+    last = self._last(x, starts_BxL) if self._is_bidirectional else None
+    pool, y = pooling.pool(pool, x, self.pooling, starts_BxL, last)
     return (inner, pool), x, y
+
+  @property
+  def _is_bidirectional(self):
+    return self.body.config.bidirectional
+
+  def _last(self, x_BxLxD, starts_BxL):
+    """Returns what each direction has read last, BxLxD."""
+    forward, backward = jnp.split(x_BxLxD, 2, -1)
+    backward = reversal.from_first(backward, starts_BxL)
+    return jnp.concatenate([forward, backward], -1)
 
   def features(
     self,

@@ -135,7 +135,8 @@ def begin(module: Any, x_BxLxD: jax.Array) -> jax.Array | blocks.Stream:
   for block in _blocks(module):
     cell = blocks.make_cell(block, parent=None)
     if (own := cell.beside(*x_BxLxD.shape[:2])) is not None:
-      beside[block.config.cell] = own
+      both = block.config.bidirectional
+      beside[block.config.cell] = (own, own) if both else own
   return blocks.Stream(x_BxLxD, beside) if beside else x_BxLxD
 
 

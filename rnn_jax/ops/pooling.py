@@ -50,6 +50,7 @@ def pool(
   x_BxLxD: jax.Array,
   kind: str,
   starts_BxL: jax.Array | None = None,
+  last_BxLxD: jax.Array | None = None,
 ) -> tuple[State, jax.Array]:
   """Pools over L steps.
 
@@ -58,6 +59,7 @@ def pool(
     x_BxLxD: the steps.
     kind: one of KINDS.
     starts_BxL: above 0 where a text begins.
+    last_BxLxD: what 'last' is at each step; None: the step.
 
   Returns:
     (state, y), y is BxLxD, or BxLx3D for 'concat'.
@@ -74,7 +76,8 @@ def pool(
   total = _scan(jnp.add, resets, state.sum_BxD, x)
   largest = _scan(jnp.maximum, resets, state.max_BxD, x)
   state = State(count[:, -1], total[:, -1], largest[:, -1])
-  pools = {'last': x, 'max': largest, 'mean': total / count}
+  last = x if last_BxLxD is None else last_BxLxD.astype(jnp.float32)
+  pools = {'last': last, 'max': largest, 'mean': total / count}
   if kind == 'concat':
     return state, jnp.concatenate([*pools.values()], -1)
   return state, pools[kind]

@@ -2,8 +2,9 @@
 
     loss = - sum_t w_t log p(label_t | input_1 ... input_t)        in nats
 
-`accuracy` counts labels, `exact` runs of labels, all of which are right: whole
-texts if each character has a label.
+With model.bidirectional a label is predicted from all inputs. `accuracy` counts
+labels, `exact` runs of labels, all of which are right: whole texts if each
+character has a label.
 """
 
 import dataclasses

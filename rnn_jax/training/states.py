@@ -210,7 +210,7 @@ def _named_cell(model):
   try:
     yield
   except errors.InputError as error:
-    if '/cell/' not in str(error):
+    if 'cell/' not in str(error):
       raise
     named = (
       f'model.cells={model.cells}'

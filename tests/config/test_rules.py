@@ -6,13 +6,15 @@ import pytest
 
 from tests.config import test_config
 
+CLASSES = {'task__name': 'classification', 'data__classes': ('no', 'yes')}
+
 
 @pytest.mark.parametrize(
   'task',
   (
     {'task__name': 'recall'},
     {'task__name': 'dialogue'},
-    {'task__name': 'classification', 'data__classes': ('no', 'yes')},
+    CLASSES,
   ),
   ids=str,
 )
@@ -93,6 +95,22 @@ def test_whole_examples_are_not_split_by_position(task):
         'model__tied': True,
       },
       'model.tied=True: a tied head needs embedding_width = width',
+    ),
+    (
+      {'model__bidirectional': True},
+      "model.bidirectional=True: task.name='language_modeling' predicts tokens",
+    ),
+    (
+      {'model__bidirectional': True, **CLASSES, 'task__answer': 'word'},
+      "task.name='classification' predicts .* with task.answer='pooled'",
+    ),
+    (
+      {'model__bidirectional': True, **CLASSES, 'task__text_weight': 0.1},
+      'task.text_weight=0.1 predicts tokens.*or task.text_weight=0',
+    ),
+    (
+      {'model__bidirectional': True, **CLASSES, 'model__width': 127},
+      'model.width=127: model.bidirectional gives each .* an even number',
     ),
     (
       {'model__positions': 'sinusoidal', 'model__width': 127},

@@ -39,6 +39,11 @@ def test_a_held_out_pass_predicts_every_token_once(tmp_path, layout):
   assert counts.pop(corpus.tokenizer.boundary) == len(corpora.SIZES)
   assert counts == dict.fromkeys(range(len(corpora.UNIQUE)), 1)
   assert {batch.tokens_BxL.shape[0] for batch in batches} == {3}
+  for batch in batches:  # padding is marked where it begins, after a document
+    real = np.pad(batch.weights_BxL > 0, [(0, 0), (0, 1)])
+    begins = real[:, :-1] & ~real[:, 1:]
+    marks = np.pad(begins, [(0, 0), (1, 0)])[:, :-1]
+    np.testing.assert_array_equal(batch.starts_BxL < 0, marks)
 
 
 # Several blocks of an epoch, or several epochs of a block.

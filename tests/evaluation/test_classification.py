@@ -80,7 +80,7 @@ def write_reviews(folder):
     path.write_text('\n'.join(map(json.dumps, rows)))
 
 
-def train(folder, **task):
+def train(folder, bidirectional=False, **task):
   write_reviews(folder)
   raw = tiny.raw_config(str(folder / 'train.jsonl'))
   raw.task.name = 'classification'
@@ -91,7 +91,7 @@ def train(folder, **task):
   raw.data.classes = ('no', 'yes')
   raw.data.layout = 'packed'
   raw.evaluate.criterion = 'errors'
-  raw.model.update(layers=1, embedding_scale=0.1)
+  raw.model.update(layers=1, embedding_scale=0.1, bidirectional=bidirectional)
   raw.optimizer.learning_rate = 3e-2
   raw.train.steps = 40
   raw.train.log_every = 40
@@ -105,7 +105,7 @@ def train(folder, **task):
 
 @pytest.mark.parametrize('answer', ('pooled', 'word'))
 def test_a_trained_model_is_scored_and_written(answer, tmp_path):
-  run, workdir = train(tmp_path, answer=answer)
+  run, workdir = train(tmp_path, answer == 'pooled', answer=answer)
   limit = 5 if answer == 'word' else 0
   row = run_lib.evaluate_run(run, workdir, 'validation', limit=limit)
   assert row['valid'] == 1

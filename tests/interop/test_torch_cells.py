@@ -144,7 +144,7 @@ def test_without_biases_they_are_zeros():
     (
       'lstm',
       tensors(weight_ih_l0_reverse=np.ones((12, 2))),
-      "'weight_ih_l0_reverse' is unknown: a lstm of one direction",
+      'a lstm of two directions: call both_from_torch',
     ),
     (
       'lstm',
@@ -158,6 +158,13 @@ def test_without_biases_they_are_zeros():
 def test_another_module_is_refused_by_name(cell, given, message):
   with pytest.raises(ValueError, match=message):
     torch_cells.from_torch(cell, given)
+
+
+def test_a_missing_direction_is_refused_by_name():
+  with pytest.raises(ValueError, match="'weight_hh_l0' is there in one"):
+    torch_cells.both_from_torch(
+      'lstm', tensors(weight_ih_l0_reverse=np.ones((12, 2)))
+    )
 
 
 def test_a_cell_that_pytorch_lacks_is_refused():

@@ -28,10 +28,8 @@ def test_both_directions_over_padded_rows_are_pytorch_s(kind):
   module = getattr(torch.nn, kind)(D, F, batch_first=True, bidirectional=True)
   tensors = module.state_dict()
   ends = {'forward': '', 'backward': '_reverse'}
-  params = {}
-  for name, end in ends.items():
-    own = {f'{key}_l0': tensors[f'{key}_l0{end}'] for key in torch_cells.NAMES}
-    (params[name],) = torch_cells.from_torch(kind.lower(), own)
+  (both,) = torch_cells.both_from_torch(kind.lower(), tensors)
+  params = both._asdict()
   layer = layers.Bidirectional(getattr(layers, kind)(F))
   x = draws.normal(B, L, D)
 

@@ -29,7 +29,8 @@ CELLS = {
   | {'value_residual': True},
   'mamba': {'inner_width': 8, 'key_width': 4, 'rank': 2},
 }
-# Patterns of cells, a layer each: of steps through a row, and of whole rows.
+# Patterns of cells, a layer each: of steps through a row, in both directions,
+# and of whole rows.
 STEPPED = 'gru, lstm and rhn'
 LINEAR = 'gla, mamba, qrnn and attention'
 PATTERNS = {
@@ -100,6 +101,9 @@ def config(cell, mesh, width=16):
   for name in cells:
     raw.cell[name].update(CELLS.get(name, {}))
   raw.cell.update({} if cells else CELLS.get(cell, {}))
+  if cell == STEPPED:  # a second cell in each layer reads from the end
+    raw.task.name, raw.model.bidirectional = 'tagging', True
+    raw.data.update(layout='padded', tokenizer='characters')
   if adapted:
     raw.adapters.update(rank=2, base='int8')
   raw.mesh.update(mesh)

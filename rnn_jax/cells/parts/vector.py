@@ -37,9 +37,9 @@ class Config(base.Config):
   excludes: ClassVar[tuple[str, ...]] = ('mesh.sequence!=1',)
 
   def resolve(self, config: config_lib.Config) -> Self:
-    """Returns the options with model.width for a state_width of 0."""
+    """Returns the options with a cell's width for a state_width of 0."""
     return dataclasses.replace(
-      self, state_width=self.state_width or config.model.width
+      self, state_width=self.state_width or config.model.cell_width
     )
 
 

@@ -15,7 +15,8 @@ class Batch(NamedTuple):
     tokens_BxL: int32, what the model reads.
     targets_BxL: int32, what it should predict at each step.
     weights_BxL: float32, 0 on padding; an image is a row of one step.
-    starts_BxL: int32, 1 where a document begins: the state is zeroed before it.
+    starts_BxL: int32, 1 where a document begins, -1 where padding does, after
+      one: the state is zeroed before it.
     label_B: int32, class of an image.
     image_BxHxWxC: uint8 pixels.
   """

@@ -272,6 +272,9 @@ def _write(pieces, shape, stage, own):
     write = rows_lib.write_image
   else:
     batch, write = rows_lib.blank(*shape), rows_lib.write
+    end = pieces.at + pieces.stop - pieces.start - 1
+    short = end < shape[1]
+    batch.starts_BxL[pieces.row[short], end[short]] = rows_lib.PADDING
     batch.starts_BxL[pieces.row, pieces.at] = pieces.begins
     if not stage.data.carry_state:
       batch.starts_BxL[:, 0] = 1

@@ -10,6 +10,8 @@ from rnn_jax import config as config_lib
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.images import images
 
+PADDING = -1  # in `starts`, where a row ends before its last step
+
 
 def predicted(ids: np.ndarray) -> int:
   """Returns how many ids of an example are predicted."""
