@@ -7,13 +7,16 @@ resumes a stopped run; with a larger --config.train.steps it extends one.
 --init_from=FOLDER begins a new run with the parameters of another one, and
 --init_model with its model as well. On several hosts (docs/scaling.md), run it
 on each host with --coordinator, --processes and --process, or with --cluster.
-Three flags print or draw and don't train: --print_config shows every key and
-its value, --plot draws the learning curve of a run so far, and --plot_schedule
-or --plot_schedule=FILE.png draws the learning rate by step.
+Four flags print or draw and train no run: --print_config shows every key and
+its value, --plot draws the learning curve of a run so far, --plot_schedule or
+--plot_schedule=FILE.png draws the learning rate by step, and --find_rate or
+--find_rate=FILE.png suggests one.
 """
 
+import contextlib
 import json
 import pathlib
+import sys
 
 from absl import flags
 
@@ -89,23 +92,28 @@ PLOT = flags.DEFINE_bool(
 
 
 class _Picture(flags.ArgumentParser):
-  """A path; without one, schedule.png in --workdir or the current folder."""
+  """A path; without one, UNNAMED."""
 
   def parse(self, argument):
-    return {'true': SCHEDULE, 'false': None}.get(argument, argument)
+    return {'true': UNNAMED, 'false': None}.get(argument, argument)
 
 
-SCHEDULE = object()
-PLOT_SCHEDULE = flags.DEFINE_flag(
-  flags.Flag(
-    _Picture(),
-    None,
-    'plot_schedule',
-    None,
-    'Draw the learning rate by step to schedule.png, or to the given file, '
-    'and exit.',
-    boolean=True,  # the value is optional
-  )
+def _define_picture(name, text):
+  # The value is optional, as a boolean's.
+  picture = flags.Flag(_Picture(), None, name, None, text, boolean=True)
+  return flags.DEFINE_flag(picture)
+
+
+UNNAMED = object()
+PLOT_SCHEDULE = _define_picture(
+  'plot_schedule',
+  'Draw the learning rate by step to schedule.png, or to the given file, and '
+  'exit.',
+)
+FIND_RATE = _define_picture(
+  'find_rate',
+  'Take a few steps with rising learning rates, which are not kept, suggest '
+  'one, and draw the loss by rate to rates.png, or to the given file.',
 )
 
 
@@ -119,7 +127,7 @@ def main(argv):
   from rnn_jax.training import loop
 
   del argv
-  looks = PRINT_CONFIG.value or PLOT_SCHEDULE.value
+  looks = PRINT_CONFIG.value or PLOT_SCHEDULE.value or FIND_RATE.value
   if looks or PLOT.value:
     streams.stdout_is_the_result()
   if not WORKDIR.value and not looks:
@@ -148,9 +156,12 @@ def main(argv):
   if path := PLOT_SCHEDULE.value:
     from rnn_jax.training import plots
 
-    if path is SCHEDULE:
+    if path is UNNAMED:
       path = pathlib.Path(WORKDIR.value or '', 'schedule.png')
     print(plots.draw_schedule(config, path))
+    return None
+  if FIND_RATE.value:
+    _find_rate(init)
     return None
   stop, end = signals.StopRequest(), conclusion.Conclusion(config)
   start = loop.Start(
@@ -165,6 +176,17 @@ def main(argv):
     if progress.finished and not stop.name:
       end.report(WORKDIR.value, progress)
   return _end(stop.name)
+
+
+def _find_rate(init):
+  """Prints and draws what a rate finder found; no run's folder changes."""
+  from rnn_jax.experiments import rate_finder
+
+  with contextlib.redirect_stdout(sys.stderr):  # what training prints
+    found = rate_finder.find(CONFIG.value, init)
+  path = 'rates.png' if FIND_RATE.value is UNNAMED else FIND_RATE.value
+  print(found.describe())
+  print(rate_finder.draw(found, path))
 
 
 def _init(given):

@@ -221,5 +221,5 @@ class Schedule(Part):
   # More than train.steps: half of these.
   warmup_steps: int = option(100, minimum=0)
 
-  constant: ClassVar[bool] = False  # the peak, after the warm-up
+  falls: ClassVar[bool] = True  # the rate, after the warm-up
   rescales: ClassVar[bool] = False  # the rate, after evaluations

@@ -41,7 +41,7 @@ class Config(base.Adam):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    if not config.schedule.constant:
+    if config.schedule.falls:
       errors.refuse(
         'schedule.name',
         config.schedule.name,

@@ -13,7 +13,7 @@ from rnn_jax.training import schedule
 class Config(config_lib.Schedule):
   """Options of the schedule, section `schedule` of the config."""
 
-  constant: ClassVar[bool] = True
+  falls: ClassVar[bool] = False
 
 
 def make(options: Config, peak: float, steps: int) -> schedule.Schedule:

@@ -66,6 +66,12 @@ CASES = {  # name, warm-up, other keys: the rate t steps after the warm-up
     {},
     lambda t: PEAK if t < 180 else line(PEAK, FINAL, (t - 180) / 20),
   ),
+  'exponential_rise': (
+    'exponential_rise',
+    0,
+    {},
+    lambda t: LOW * (PEAK / LOW) ** (t / (STEPS - 1)),
+  ),
   'cyclical': ('cyclical', 0, {'cycle_steps': 50}, lambda t: triangle(t, 50)),
   'cyclical, odd': (
     'cyclical',

@@ -1,0 +1,54 @@
+"""The rate rises from the low rate to the peak, by the same factor every step.
+
+    rate_t = low (peak / low)^(t / (steps - 1))
+
+It trains no model but shows which rates do: launch.train --find_rate
+(experiments/rate_finder.py). Without a warm-up.
+Source: Smith, "Cyclical Learning Rates for Training Neural Networks", 2017,
+with a line in place of the exponential.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.training import schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(config_lib.Schedule):
+  """Options of the schedule, section `schedule` of the config."""
+
+  falls: ClassVar[bool] = False
+
+  warmup_steps: int = config_lib.option(0, minimum=0)
+  # At the first step.
+  low_learning_rate: float = config_lib.option(1e-6, above=0)
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks that nothing else rises, and that the peak is above the low rate.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if self.warmup_steps:
+      errors.refuse(
+        'schedule.warmup_steps',
+        self.warmup_steps,
+        f'schedule.name={self.name!r} already rises: give 0',
+      )
+    if self.low_learning_rate >= (peak := config.optimizer.learning_rate):
+      errors.refuse(
+        'schedule.low_learning_rate',
+        self.low_learning_rate,
+        f'schedule.name={self.name!r} rises from it: give less than '
+        f'optimizer.learning_rate={peak!r}',
+      )
+
+
+def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
+  """Returns the Schedule, which has no warm-up."""
+  low = options.low_learning_rate
+  last = max(steps - 1, 1)
+  return schedule.Schedule(lambda t: low * (peak / low) ** (t / last))
