@@ -25,12 +25,19 @@ from tests.support import shared
 from tests.support import tiny
 
 PROGRAMS = programs_lib.Programs
-# All but the last have the same model, and so share programs: the first one's
-# are those of one shape. One layer trains as two do.
+# The first two have the same model, and so share programs: the first one's are
+# those of one shape. One layer trains as two do.
 LAYOUTS = {
   'packed': {},
   'buckets': {'data.boundaries': (28, 32)},
-  'sorted': {'data.pool': 3, 'data.length_multiple': 16},
+  # Labels of characters, which are read in both directions.
+  'sorted': {
+    'data.pool': 3,
+    'data.length_multiple': 16,
+    'data.tokenizer': 'characters',
+    'task.name': 'tagging',
+    'model.bidirectional': True,
+  },
   # A hybrid, whose states are many, with the rest of what a run's next step can
   # depend on.
   'stream': {
@@ -58,11 +65,16 @@ def _programs():
 
 @pytest.fixture(scope='module')
 def text(tmp_path_factory):
-  return tiny.write_text(tmp_path_factory.mktemp('text'))
+  folder = tmp_path_factory.mktemp('text')
+  for n in range(12):
+    word = tiny.WORDS[n % len(tiny.WORDS)] * (1 + n % 3)
+    (folder / f'{n}.tags').write_text(f'{word}={word[::-1]}')
+  return tiny.write_text(folder)
 
 
 def configure(text, layout='packed'):
-  raw = tiny.raw_config(text)
+  tags = layout == 'sorted'
+  raw = tiny.raw_config(text.replace('*.txt', '*.tags') if tags else text)
   raw.train.update(steps=8, log_every=2, checkpoint_every=4)
   raw.evaluate.every = 4
   raw.optimizer.learning_rate = 1e-2
