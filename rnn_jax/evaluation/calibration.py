@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import optimize
 from scipy import special
 
 from rnn_jax import errors
@@ -48,6 +47,8 @@ def fit(logits_NxC: np.ndarray, labels_N: np.ndarray) -> float:
       MAX_TEMPERATURE: every label has the
       largest logit, or the logits say nothing about the labels.
   """
+  from scipy import optimize  # takes long to import
+
   z_NxC = np.float64(logits_NxC)
   z_NxC = z_NxC - z_NxC.max(-1, keepdims=True)
   label_N = z_NxC[np.arange(len(z_NxC)), labels_N]

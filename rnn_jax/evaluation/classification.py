@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn import metrics
 
 from rnn_jax import errors
 from rnn_jax.data.images import images
@@ -108,6 +107,8 @@ def scores(
 
   Those of 'f1' are a dict by class, as the scores are.
   """
+  from sklearn import metrics  # takes long to import
+
   labels = np.array([classes.index(row['label']) for row in predictions])
   # An invalid output is one more class, which no text has.
   known = {name: n for n, name in enumerate(classes)}

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.utils import class_weight
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -61,6 +60,8 @@ def test_other_tasks_have_no_weights_of_classes():
 
 
 def test_balanced_weights_are_scikit_learn_s():
+  from sklearn.utils import class_weight  # takes long to import
+
   labels = np.repeat([0, 1, 2], [70, 1, 9])
   wanted = class_weight.compute_class_weight(
     'balanced', classes=np.arange(3), y=labels

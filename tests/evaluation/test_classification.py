@@ -5,7 +5,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from sklearn import metrics
 
 from rnn_jax import config as config_lib
 from rnn_jax.data import corpus as corpus_lib
@@ -60,6 +59,8 @@ def test_scores_match_a_count_by_hand():
 
 
 def test_f1_of_draws_is_scikit_learn_s():
+  from sklearn import metrics  # takes long to import
+
   rng = np.random.default_rng(0)
   for chance in (0.0, 0.1, 0.5, 1.0):
     true, predicted = rng.random((2, 20)) < chance
@@ -172,6 +173,8 @@ def test_uneven_classes_are_named(counts, named):
 
 
 def test_macro_scores_are_first_where_classes_are_uneven():
+  from sklearn import metrics  # takes long to import
+
   even = classification.scores(predictions(), ('a', 'b', 'c'))
   rare = predictions('aaaaaaaaab', [*'aaaaaaaabb'])
   uneven = classification.scores(rare, ('a', 'b'))

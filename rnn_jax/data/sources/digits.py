@@ -9,7 +9,6 @@ import dataclasses
 import typing
 
 import numpy as np
-from sklearn import datasets
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -47,6 +46,8 @@ def load(data: config_lib.Data) -> dict[str, documents.Documents]:
   Raises:
     InputError: data.image or data.classes don't match the digits.
   """
+  from sklearn import datasets  # takes long to import
+
   image = images.options_of(data)
   if images.shape(image) != (SIZE, SIZE, 1):
     raise errors.InputError(

@@ -9,8 +9,6 @@ Networks of Rectified Linear Units", 2015, on MNIST.
 import dataclasses
 import typing
 
-from sklearn import datasets
-
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.sources import digits
@@ -35,6 +33,8 @@ def load(data: config_lib.Data) -> dict[str, documents.Documents]:
   Raises:
     InputError: data.classes aren't the digits.
   """
+  from sklearn import datasets  # takes long to import
+
   if data.classes != digits.CLASSES:
     raise errors.InputError(
       f"data.classes={data.classes!r}: data.source='sequential_digits' has "

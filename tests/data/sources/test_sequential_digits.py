@@ -1,13 +1,14 @@
 """Digits as texts: each pixel is a letter, in the order of reading."""
 
 import numpy as np
-from sklearn import datasets
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.sources import sequential_digits
 
 
 def test_letters_are_the_pixels():
+  from sklearn import datasets  # takes long to import
+
   classes = tuple('0123456789')
   data = config_lib.section(
     'data', source='sequential_digits', classes=classes, splits=(80, 10, 10)
