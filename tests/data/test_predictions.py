@@ -114,6 +114,7 @@ def test_a_split_without_labels_is_refused_before_training(tmp_path, split):
   assert not (tmp_path / 'run' / 'metrics.jsonl').exists()
 
 
+@pytest.mark.slow
 def test_what_has_no_prediction_has_no_figure(tmp_path, caplog):
   splits = {
     'train': [LABELLED, UNLABELLED],

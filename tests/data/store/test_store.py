@@ -327,6 +327,7 @@ KINDS = {  # of damage, by name
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', KINDS)
 def test_damage_of_any_file_never_changes_a_batch(
   path, tmp_path, monkeypatch, kind

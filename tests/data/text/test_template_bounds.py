@@ -77,6 +77,7 @@ ORDINARY = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('template', 'words'), EXPLODE)
 def test_a_template_that_explodes_ends_with_a_line(
   template, words, monkeypatch

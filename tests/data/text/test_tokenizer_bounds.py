@@ -127,6 +127,7 @@ def test_a_process_apart_gives_the_same_ids():
   np.testing.assert_array_equal(again.encode([TEXT])[0], here.encode([TEXT])[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('model', 'text', 'words'),
   (
