@@ -22,6 +22,7 @@ far and runs nothing.
 """
 
 import contextlib
+import math
 import os
 import sys
 
@@ -157,6 +158,10 @@ def _check():
     )
   if LIST.value and JSON.value:
     raise errors.InputError('--json: --list prints no JSON: leave one out')
+  if not math.isfinite(DIVERGED_AT.value):
+    raise errors.InputError(
+      f'--diverged_at={DIVERGED_AT.value}: give a number, or 0 for no limit'
+    )
   if not all(seed.isdecimal() for seed in SEEDS.value):
     raise errors.InputError(f'--seeds={",".join(SEEDS.value)}: give 0,1,2')
   if SEEDS.value and any(x.startswith('train.seed=') for x in VARY.value):

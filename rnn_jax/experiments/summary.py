@@ -15,6 +15,7 @@ from rnn_jax.experiments import differences
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import records
 
+ALWAYS = 'done', 'failed'  # counts that a variant has, even of no run
 UNNAMED = 'an unknown machine'
 
 
@@ -27,11 +28,11 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
 
   Returns:
     {"title", "split", "baseline", "metrics", "costs", "axes", "variants":
-    {name: {"done", "failed", "diverged", "eliminated", "overrides", "figures":
-    {key: {"mean", "deviation", "values"}}, "ratios": {key: to the baseline's
-    mean}}}, "leaders" (of each metric in each column), "failures" (the runs
-    that aren't done), "missing", "published", "machines", "versions",
-    "commits"}.
+    {name: {"done", "failed" and, if any run is, "diverged", "eliminated",
+    "overrides", "figures": {key: {"mean", "deviation", "values"}}, "ratios":
+    {key: to the baseline's mean}}}, "leaders" (of each metric in each column),
+    "failures" (the runs that aren't done), "missing", "published", "machines",
+    "versions", "commits"}.
   """
   rows = {k: row for k, row in sorted(rows.items()) if k[0] in grid.variants}
   machines = _distinct(map(_machine, rows.values()))
@@ -75,7 +76,7 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
 
 def ended(variant: dict[str, Any]) -> int:
   """Returns how many runs of a summary's variant ended, however."""
-  return sum(variant[status] for status in records.STATUSES)
+  return sum(variant.get(status, 0) for status in records.STATUSES)
 
 
 def _machine(row):
@@ -96,7 +97,11 @@ def _variant(grid, costs, rows):
   for key in costs:
     figures[key] = _figure(done, lambda row, key=key: row.get(key))
   return {
-    **{status: statuses.count(status) for status in records.STATUSES},
+    **{
+      status: statuses.count(status)
+      for status in records.STATUSES
+      if status in ALWAYS or status in statuses
+    },
     'overrides': rows[-1]['overrides'] if rows else {},
     'figures': figures,
     'ratios': {},

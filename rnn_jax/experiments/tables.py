@@ -142,7 +142,7 @@ def runs(variant: dict[str, Any]) -> str:
   others = [
     f'{variant[status]} {status}'
     for status in records.STATUSES[1:]
-    if variant[status]
+    if variant.get(status)
   ]
   return ', '.join([str(variant['done']), *others])
 

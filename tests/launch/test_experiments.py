@@ -176,6 +176,10 @@ BAD = {
   ),
   'no folder': (['--grid=g.py'], '--workdir is missing'),
   'no such grid': (['--grid=g.py', '--workdir=w'], '--grid=g.py: no such file'),
+  'a limit that is none': (
+    ['--config=configs/recall.py', '--workdir=w', '--diverged_at=nan'],
+    '--diverged_at=nan: give a number',
+  ),
   'seeds that are none': (
     ['--grid=g.py', '--workdir=w', '--seeds=a,1'],
     '--seeds=a,1: give',

@@ -50,7 +50,7 @@ class Config(base.Adam):
   """Options of the optimizer, section `optimizer` of the config."""
 
   nesterov: bool = False  # the momentum of matrices looks ahead
-  newton_schulz_steps: int = config_lib.option(5, minimum=1)
+  newton_schulz_steps: int = config_lib.option(5, minimum=1, maximum=20)
   # By what a matrix is divided before them.
   preconditioning: str = config_lib.option(
     'frobenius', choices=('frobenius', 'spectral', 'schatten', 'aol')

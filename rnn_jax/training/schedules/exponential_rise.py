@@ -9,7 +9,10 @@ with a line in place of the exponential.
 """
 
 import dataclasses
+import math
 from typing import ClassVar
+
+import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -50,5 +53,7 @@ class Config(config_lib.Schedule):
 def make(options: Config, peak: float, steps: int) -> schedule.Schedule:
   """Returns the Schedule, which has no warm-up."""
   low = options.low_learning_rate
+  # A ratio of float32's limits is beyond them, its logarithm isn't.
+  begin, end = math.log(low), math.log(peak)
   last = max(steps - 1, 1)
-  return schedule.Schedule(lambda t: low * (peak / low) ** (t / last))
+  return schedule.Schedule(lambda t: jnp.exp(begin + (end - begin) * t / last))

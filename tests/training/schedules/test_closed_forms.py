@@ -118,6 +118,17 @@ def test_every_step_has_the_rate_of_the_closed_form(case):
   assert made.rescale is None
 
 
+def test_an_exponential_rise_has_no_limits_but_those_of_its_rates():
+  raw = config_lib.default()
+  raw.train.steps = 3
+  raw.optimizer.learning_rate = 1e38
+  raw.schedule.update(name='exponential_rise', warmup_steps=0)
+  raw.schedule.low_learning_rate = 1e-37
+  made = schedule.make(config_lib.parse(raw))
+  rates = jax.jit(jax.vmap(made.rate))(np.arange(3))
+  np.testing.assert_allclose(rates, (1e-37, 10**0.5, 1e38), rtol=1e-4)
+
+
 def test_a_stable_rate_does_not_depend_on_the_number_of_steps():
   rates = []
   for steps in (100, 200):
