@@ -86,6 +86,15 @@ def drops(config: config_lib.Config) -> bool:
   return max(model.dropout, model.token_dropout, config.cell.dropout) > 0
 
 
+def drops_inputs(config: config_lib.Model) -> bool:
+  """Returns whether blocks drop what they read; others what they add.
+
+  What reads the last block's outputs drops them itself: a maximum over time of
+  dropped numbers would be another one than that of evaluation.
+  """
+  return config.block == 'plain'
+
+
 def dropout(config: config_lib.Model) -> nn.Dropout:
   """Returns the dropout of a Model config, switched on by `dropout_keys`.
 
@@ -185,13 +194,14 @@ class Block(Module):
     block, x = self.config.block, x_of(stream)
     if block == 'renormed':
       x = self.input_norm(x)
-    read = self.cell_norm(x) if block == 'residual' else x
+    if block == 'residual':
+      read = self.cell_norm(x)
+    else:
+      read = self._dropped(x) if drops_inputs(self.config) else x
     state, y, stream = self._run_cell(state, read, stream, starts_BxL)
     if block == 'residual':
       y = x + self._dropped(y)
-    elif block == 'plain':
-      y = self._dropped(y)
-    else:
+    elif block != 'plain':
       y = self.sum_norm(x + self._dropped(self.cell_norm(y)))
     return with_x(stream, y), state
 

@@ -89,6 +89,7 @@ class LanguageModel(nn.Module):
       columns = self.vocabulary // self.vocabulary_shards
       self.head = Head(columns, config.width, config.head_bias)
     self.drop = blocks.dropout(config)
+    self.drop_outputs = blocks.dropout(config)
     # Whole tokens (Iyyer et al., "Deep Unordered Composition Rivals Syntactic
     # Methods for Text Classification", 2015).
     self.drop_tokens = nn.Dropout(config.token_dropout, broadcast_dims=(-1,))
@@ -139,7 +140,13 @@ class LanguageModel(nn.Module):
 
   def normalize(self, x_BxLxD: jax.Array) -> jax.Array:
     """Returns the head's inputs BxLxD from the last block's outputs."""
+    if blocks.drops_inputs(self.config):
+      return self.drop_outputs(x_BxLxD, deterministic=self._is_fixed)
     return self.norm(x_BxLxD) if self.config.block == 'residual' else x_BxLxD
+
+  @property
+  def _is_fixed(self):
+    return not self.has_rng('dropout')
 
   def embed(self, tokens_BxL: jax.Array) -> jax.Array:
     """Returns c embedding(tokens), BxLxD."""
@@ -179,16 +186,17 @@ class LanguageModel(nn.Module):
 
     `position_B` is the state of the positions, or None.
     """
-    fixed = not self.has_rng('dropout')
     x = self.embed(tokens_BxL)
-    x = self.drop_tokens(x, deterministic=fixed)
+    x = self.drop_tokens(x, deterministic=self._is_fixed)
     if self._has_positions:
       position_B, x = self.positions(position_B, x, starts_BxL)
     if self.config.block == 'normed':
       x = self.norm(x)
     if self.config.embedding_norm:
       x = self.embedding_norm(x)
-    return position_B, self.drop(x, deterministic=fixed)
+    if blocks.drops_inputs(self.config):
+      return position_B, x
+    return position_B, self.drop(x, deterministic=self._is_fixed)
 
   def __call__(
     self,

@@ -113,6 +113,8 @@ class Classifier(nn.Module):
       _, x = self.positions(self.positions.init_state(x.shape[0]), x)
     if self.config.block == 'normed':
       x = self.norm(x)
+    if blocks.drops_inputs(self.config):
+      return x
     return self.drop(x, deterministic=not self.has_rng('dropout'))
 
   def _scaled(self, image_BxHxWxC):

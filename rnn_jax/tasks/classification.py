@@ -165,7 +165,7 @@ class Task(base.Task):
     )
     if self._text_weight:
       x_BxLxD, head = self.model.apply(
-        {'params': params}, x_BxLxD, method='text_head'
+        {'params': params}, x_BxLxD, rngs=rngs, method='text_head'
       )
       predicted = (
         jnp.where(classes_BxL >= 0, 0, batch.targets_BxL),

@@ -139,9 +139,8 @@ class Task(base.Task):
       return run(params, x_BxLxD, state, batch.starts_BxL, keys)
 
     def loss(params, x_BxLxD, batch, keys):
-      del keys
       variables = {'params': params}
-      x_BxLxD = model.apply(variables, x_BxLxD, method='normalize')
+      x_BxLxD = model.apply(variables, x_BxLxD, rngs=keys, method='normalize')
       sums = self.head_sums(variables, x_BxLxD, batch)
       return sums.pop('objective'), sums
 

@@ -138,6 +138,28 @@ def test_dropout_needs_a_key_and_depends_on_it():
   assert not np.allclose(one, other) and not np.allclose(one, logits())
 
 
+def test_a_plain_stack_is_dropped_where_it_is_read():
+  model, variables = build(model__dropout=0.5, model__block='plain')
+  tokens, _ = tokens_and_starts()
+  rngs = blocks.dropout_keys(jax.random.key(0))
+
+  @jax.jit
+  def run(variables, state):
+    def both(model, state):
+      x = model.hidden(state, tokens)[1]
+      return x, model.normalize(x)
+
+    return model.apply(variables, state, rngs=rngs, method=both)
+
+  x, read = map(np.asarray, run(variables, fresh(model)))
+  # A pool over time reads x, which has the size that it has in evaluation. A
+  # token of which all is dropped is 0.
+  assert (x != 0).mean() > 0.9
+  kept = read != 0
+  np.testing.assert_array_equal(read[kept], 2 * x[kept])
+  assert 0.2 < kept.mean() < 0.8 and not (kept == kept[:, :1]).all()
+
+
 # Root mean square of the errors over that of the logits. (A norm of what a
 # document's first step reads can blow a single rounding up.)     # measured
 FORMATS = {
