@@ -301,9 +301,9 @@ def test_the_text_classifier_has_its_sample_beside_it():
   assert (config.data.field, config.data.label) == ('text', 'label')
   splits = csv.load(config.data)
   assert {x: len(splits[x]) for x in splits} == {
-    'train': 280,
-    'validation': 60,
-    'test': 60,
+    'train': 320,
+    'validation': 40,
+    'test': 40,
   }
   assert splits['test'].names[0].startswith('T-')
   assert sum(x.stat().st_size for x in module.SAMPLE.parent.iterdir()) < 120_000

@@ -23,8 +23,7 @@ from tests.support import tiny
 SMALL = """\
     --config.train.steps=4 --config.metrics.writers='()' \\
     --config.data.vocabulary=300 --config.data.buckets=1 \\
-    --config.model.width=16 --config.model.block=plain \\
-    --config.model.mlp_width=0 --config.cell.preset=simple"""
+    --config.model.width=16"""
 STEPS = '    --config.train.steps=60'
 
 

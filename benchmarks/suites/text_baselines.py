@@ -5,10 +5,15 @@ features that are scaled by their log-count ratios r, its weights w replaced by
 (1 - b) mean|w| + b w (Wang and Manning, "Baselines and Bigrams: Simple, Good
 Sentiment and Topic Classification", 2012). 'tokens of the config' is naive
 Bayes on the tokens of configs/rotten_tomatoes.py: what `task.evidence` starts a
-network from, without the network. Nothing is timed.
+network from, without the network. A linear SVM on binary features learns
+questions of any number of classes from the training and validation split that
+configs/text_classification.py makes of one file, and is asked its test split.
+Nothing is timed.
 
   BENCHMARK_DATA=reviews=train.jsonl:text,held_out=validation.jsonl:text \
-    python -m benchmarks.run --suite=text_baselines     half a minute
+    python -m benchmarks.run --suite=text_baselines --only='naive|NBSVM'
+  BENCHMARK_DATA=questions=trec.jsonl:text \
+    python -m benchmarks.run --suite=text_baselines --only='linear SVM'
 """
 
 from collections.abc import Sequence
@@ -27,7 +32,7 @@ UNITS = {  # and the shortest and the longest run of them
 }
 MODELS = {'multinomial naive Bayes': 'naive_bayes', 'NBSVM': 'nbsvm'}
 PENALTY, INTERPOLATION = 1.0, 0.25  # of NBSVM, the published ones
-TRAIN, HELD_OUT = 'reviews', 'held_out'
+TRAIN, HELD_OUT, QUESTIONS = 'reviews', 'held_out', 'questions'
 
 
 def cases(quick: bool) -> list[case.Case]:
@@ -48,7 +53,16 @@ def cases(quick: bool) -> list[case.Case]:
     'suites.text_baselines.of_tokens',
     repeats=0,
   )
-  return [*linear, tokens]
+  machines = [
+    case.Case(
+      f'linear SVM, {units}',
+      'suites.text_baselines.of_questions',
+      {'units': units},
+      repeats=0,
+    )
+    for units in ('words', 'words and pairs')
+  ]
+  return [*linear, tokens, *machines]
 
 
 def accuracy(model: str, units: str) -> tables.Row:
@@ -85,6 +99,38 @@ def of_tokens() -> tables.Row:
       answers.append(int(table_VxC[np.maximum(ids, ~ids)].sum(0).argmax()))
     texts = range(len(corpus.documents['train']))
     return _row(answers, list(documents.labels), texts, len(table_VxC))
+
+
+def of_questions(units: str) -> tables.Row:
+  """Trains on the splits of configs/text_classification.py but the test's."""
+  import tempfile
+
+  from sklearn import svm
+
+  from benchmarks.workloads import configs
+  from rnn_jax.data import corpus as corpus_lib
+  from rnn_jax.training import resolve
+
+  with tempfile.TemporaryDirectory() as folder:
+    data = datasets.overrides(QUESTIONS, folder)
+    config = configs.parse(
+      'text_classification',
+      overrides={f'data.{key}': value for key, value in data.items()},
+    )
+    documents = corpus_lib.load_documents(resolve.of_data(config))
+    splits = {
+      name: ([each.read(n).decode() for n in range(len(each))], each.labels)
+      for name, each in documents.items()
+    }
+  texts = splits['train'][0] + splits['validation'][0]
+  labels = [*splits['train'][1], *splits['validation'][1]]
+  asked, wanted = splits['test']
+  counts = _counter(units, binary=True)
+  machine = svm.LinearSVC(C=PENALTY, random_state=0).fit(
+    counts.fit_transform(texts), labels
+  )
+  answers = machine.predict(counts.transform(asked))
+  return _row(answers, wanted, texts, len(counts.vocabulary_))
 
 
 def _labelled(name: str) -> tuple[list[str], list[Any]]:

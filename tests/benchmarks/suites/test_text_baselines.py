@@ -29,3 +29,19 @@ def test_pairs_of_words_tell_a_negation(tmp_path, monkeypatch):
     assert (pairs['texts'], pairs['asked']) == (80, 3)
     assert text_baselines.accuracy(model, 'words')['features'] == 23
     assert pairs['features'] > 23
+
+
+def test_a_linear_machine_answers_the_test_split_of_one_file(
+  tmp_path, monkeypatch
+):
+  kinds = {'who': 'person', 'where': 'place', 'when': 'time'}
+  texts = [
+    (f'{word} {n} is it', kind)
+    for n in range(60)
+    for word, kind in kinds.items()
+  ]
+  _write(tmp_path / 'all.jsonl', texts)
+  monkeypatch.setenv('BENCHMARK_DATA', f'questions={tmp_path}/all.jsonl:text')
+  row = text_baselines.of_questions('words')
+  assert row['texts'] + row['asked'] == len(texts)
+  assert row['accuracy'] == row['macro_f1'] == 1
