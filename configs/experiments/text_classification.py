@@ -12,7 +12,7 @@ def get_grid():
   return grid.Grid(
     title='Support tickets by class',
     config='configs/text_classification.py',
-    variants={'simple_rnn': {}},
+    variants={'shipped': {}},
     metrics=(
       ('accuracy', 'higher', 'accuracy'),
       ('loss', 'lower', 'nats per text'),
