@@ -161,8 +161,8 @@ def markdown(report: Report) -> str:
   ]
   if not report['recurrent']:
     lines.append(
-      '\nEach step sees its whole row: there is no state, and no distance in '
-      'time.'
+      '\nEach step sees its whole row: no state is carried from row to row, '
+      'and there is no distance in time.'
     )
   rows = {
     **report,

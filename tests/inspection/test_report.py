@@ -105,7 +105,7 @@ def test_a_model_without_gates_and_units_has_no_such_tables():
 
 def test_a_model_without_states_is_reported():
   text = report.markdown(inspection(recurrent=False, states=[], flow=[]))
-  assert 'Each step sees its whole row: there is no state' in text
+  assert 'Each step sees its whole row: no state is carried' in text
   assert 'sees its whole row' not in report.markdown(inspection())
 
 
