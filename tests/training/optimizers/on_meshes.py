@@ -69,6 +69,13 @@ def _step(transform, params, state, gradient):
   return jax.tree.map(lambda p, u: p + u, params, updates), state
 
 
+def first_state(made):
+  """Returns drawn parameters, and the optimizer's own state of them."""
+  state = forms.draw_state(made)
+  own = jax.jit(made.states.optimizer.tx.init)(state.params)
+  return state.replace(opt_state=jax.device_get(own))
+
+
 def trained(name, meshes):
   """Runs whole steps, for gradients between two points or with factors."""
   ends, first = {}, None
@@ -83,7 +90,7 @@ def trained(name, meshes):
       settings, tokenizer.Bytes(), jax.devices()[:count]
     )
     step = made.compile_train(forms.ROWS, forms.LENGTH)
-    first = first or jax.device_get(made.states.init(forms.ROWS))
+    first = first or first_state(made)
     ((shardings, _), _) = step.input_shardings
     state = jax.device_put(first, shardings)
     state, _ = forms.train_on(settings, made, step, state, range(STEPS))

@@ -103,13 +103,13 @@ def test_float32_is_optax_s_adamw_to_the_bit():
 
 @functools.cache
 def problem():
-  """A small classifier's parameters, and 400 batches with noisy labels."""
+  """A small classifier's parameters, and 200 batches with noisy labels."""
   rng = np.random.default_rng(0)
   params = {
     'first': {'kernel': rng.normal(size=(64, 128)) / 8, 'bias': np.zeros(128)},
     'second': {'kernel': rng.normal(size=(128, 40)) / 11, 'bias': np.zeros(40)},
   }
-  inputs = rng.normal(size=(400, 64, 64))
+  inputs = rng.normal(size=(200, 64, 64))
   logits = np.sin(inputs) @ (rng.normal(size=(64, 40)) / 4)
   # Noisy: the loss ends far from 0.
   labels = np.argmax(logits + rng.gumbel(size=logits.shape), -1)
@@ -120,7 +120,7 @@ def trained_loss(moments):
   """The mean loss of the last of some hundred steps of a small classifier."""
   settings = test_optimizer.config(moments=moments, b2=0.999)
   transform = optimizer.make(
-    settings.optimizer, optax.linear_schedule(1e-2, 1e-3, 400)
+    settings.optimizer, optax.linear_schedule(1e-2, 1e-3, 200)
   )
   params, batches = problem()
 
@@ -150,5 +150,5 @@ def trained_loss(moments):
 def test_coarser_moments_train_as_well():
   expected = trained_loss('float32')
   for moments in ('bfloat16', 'int8'):
-    # Measured: 7e-4 at most.
-    assert trained_loss(moments) == pytest.approx(expected, rel=0.003)
+    # Measured: 4e-4 at most.
+    assert trained_loss(moments) == pytest.approx(expected, rel=0.002)
