@@ -128,7 +128,7 @@ def write(
   # Their other products of experts have no float64.
   options = {'experts_implementation': 'eager', 'vocab_size': VOCABULARY}
   config = getattr(transformers, f'{kind}Config')(**options | dict(sizes))
-  model = getattr(transformers, f'{kind}ForCausalLM')(config).eval()
+  model = transformers.AutoModelForCausalLM.from_config(config).eval()
   with torch.no_grad():
     for name, x in [*model.named_parameters(), *model.named_buffers()]:
       if isinstance(x, torch.nn.Parameter) or name.endswith(CORRECTION):
