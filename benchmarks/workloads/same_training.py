@@ -37,6 +37,7 @@ from rnn_jax.training import loop
 from rnn_jax.training import trainer as trainer_lib
 
 PyTree = Any
+FLA = 'gated_deltanet', 'delta_net', 'gla', 'rwkv7'  # of fla_models.py
 IGNORED = -100  # PyTorch's label of what isn't predicted
 VECTORS = (  # a number for each channel or head, whatever their axes
   'A_log',
@@ -135,7 +136,7 @@ def compared(
 
 def _make(kind, sizes, folder):
   """Writes a model of random weights; returns it."""
-  if kind[0].isupper():
+  if kind not in FLA:
     model = pretrained.write(kind, {'vocab_size': VOCABULARY} | sizes, folder)
     return model.train()
   from benchmarks.workloads import fla_models
