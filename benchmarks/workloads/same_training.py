@@ -10,7 +10,6 @@ Gradients and weights of theirs are compared in our layout, into which the
 importer places them too.
 """
 
-import copy
 import dataclasses
 import json
 import pathlib
@@ -337,11 +336,14 @@ def _schedule(optimizer, constants):
 
 def _in_our_layout(model, folder, which):
   """Their weights ('data') or gradients ('grad') as a tree like our weights."""
-  held = copy.deepcopy(model)
-  for theirs, x in zip(held.parameters(), model.parameters(), strict=True):
+  params = [*model.parameters()]
+  held = [x.data for x in params]
+  for x in params:
     value = getattr(x, which)
-    theirs.data = torch.zeros_like(x) if value is None else value.clone()
-  held.save_pretrained(folder)
+    x.data = torch.zeros_like(x) if value is None else value.clone()
+  model.save_pretrained(folder)
+  for x, value in zip(params, held, strict=True):
+    x.data = value
   return hf.read(request.Source(folder, tokenizer=tokenizer_lib.Bytes())).params
 
 
