@@ -336,13 +336,13 @@ def _schedule(optimizer, constants):
 
 def _in_our_layout(model, folder, which):
   """Their weights ('data') or gradients ('grad') as a tree like our weights."""
-  params = [*model.parameters()]
-  held = [x.data for x in params]
-  for x in params:
+  tensors = [*model.parameters(), *model.buffers()]
+  held = [x.data for x in tensors]
+  for x in tensors:
     value = getattr(x, which)
     x.data = torch.zeros_like(x) if value is None else value.clone()
   model.save_pretrained(folder)
-  for x, value in zip(params, held, strict=True):
+  for x, value in zip(tensors, held, strict=True):
     x.data = value
   return hf.read(request.Source(folder, tokenizer=tokenizer_lib.Bytes())).params
 
