@@ -141,6 +141,9 @@ VARIANTS: dict[str, dict[str, Any]] = {  # other constants of both runs
   'Qwen3, embeddings decay': {'decays_embeddings': True},
   'Mamba2, two slices a batch': {'slices': 2},
 }
+# Their gradients jump where a head's output crosses 0 before its norm, and
+# rounding grows at the others' rate.
+SLOWER = {'gla': {'rate': 3e-4}, 'Qwen3Next': {'rate': 3e-4}}
 LIMITS = {  # of differences; a test says so for each case
   'loss_difference': 1e-3,
   'gradient_difference': 1e-5,
@@ -171,7 +174,9 @@ def trained(name: str, **constants: Any) -> tables.Row:
   from benchmarks.workloads import same_training
 
   kind = name.partition(',')[0]
-  given = same_training.Constants(**VARIANTS.get(name, {}) | constants)
+  given = same_training.Constants(
+    **VARIANTS.get(name, {}) | SLOWER.get(name, {}) | constants
+  )
   with tempfile.TemporaryDirectory() as folder:
     return same_training.compared(
       kind, SIZES[kind], given, pathlib.Path(folder)
@@ -179,19 +184,21 @@ def trained(name: str, **constants: Any) -> tables.Row:
 
 
 COLUMNS = {
+  'rate': lambda row: f'{row.get("rate", 1e-3):g}',
   'loss, first step': lambda row: f'{row["first_loss"]:.3f}',
   'last 20': lambda row: f'{row["last_loss"]:.3f}',
   'largest difference': lambda row: f'{row["loss_difference"]:.1e}',
   'gradient, first step': lambda row: f'{row["gradient_difference"]:.1e}',
   'gradient norms': lambda row: f'{row["norm_difference"]:.1e}',
   'weights at the end': lambda row: f'{row["weights_difference"]:.1e}',
-  'steps clipped': lambda row: f'{row["clipped"]:.0%}',
-  'padding': lambda row: f'{row["padding"]:.0%}',
+  'steps clipped': lambda row: f'{100 * row["clipped"]:.0f} %',
+  'padding': lambda row: f'{100 * row["padding"]:.0f} %',
 }
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A line for each architecture."""
   del plots
-  yield tables.by_row('of', rows, COLUMNS)
+  listed = [case.name for case in cases(False) if case.name in rows]
+  yield tables.by_row('of', {name: rows[name] for name in listed}, COLUMNS)
   yield tables.unmeasured(cases(False), rows)

@@ -118,6 +118,7 @@ def compared(
   changed = _minus(theirs.weights, bundle.params)
   last = slice(-20, None)
   return {
+    'rate': constants.rate,
     'loss_difference': _largest(ours.losses - theirs.losses),
     'norm_difference': _largest(ours.norms / theirs.norms - 1),
     'gradient_difference': _norm(_minus(ours.gradient, theirs.gradient))
