@@ -19,6 +19,7 @@ from rnn_jax.native import cache
 from rnn_jax.native import library
 from rnn_jax.system import compile_cache
 from rnn_jax.system import target
+from rnn_jax.training import loop
 from tests.support import tiny
 from tests.support import virtual
 
@@ -91,6 +92,21 @@ def pytest_runtest_setup(item):
     named = any(isinstance(x, str) and x == name for x in values)
     if (named or item.get_closest_marker(name)) and (why := lacking()):
       pytest.skip(why)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _guarded():
+  """Trains as launch.train does: nothing moves between devices unasked."""
+  train = loop.train
+
+  @functools.wraps(train)
+  def guarded(*args, **options):
+    with jax.transfer_guard('disallow'):
+      return train(*args, **options)
+
+  loop.train = guarded
+  yield
+  loop.train = train
 
 
 @functools.cache

@@ -35,7 +35,7 @@ class Task:
 
   def logical_axes(self) -> dict[str, str]:
     """Returns the logical axes of the parameters by path, see shapes.py."""
-    shapes = jax.eval_shape(self.init_parameters, jax.random.key(0))
+    shapes = jax.eval_shape(lambda: self.init_parameters(jax.random.key(0)))
     model, _ = adapters.split(shapes)
     model = jax.eval_shape(int8_weights.unpack, model)
     axes = fsdp.logical_axes(model, self._task.logical_axes())

@@ -13,6 +13,7 @@ from typing import Any
 
 import flax.traverse_util
 import jax
+import numpy as np
 import optax
 
 from rnn_jax import config as config_lib
@@ -144,10 +145,9 @@ def apply(
   taken = {name: theirs[found] for name, found in report.taken.items()}
   taken = flax.traverse_util.unflatten_dict(taken, sep='/')
   shardings = _flat(states.placement.shardings('parameters'))
-  held = {
-    name: jax.device_put(x, shardings[name])
-    for name, x in _flat(adapters.hold(taken, options)).items()
-  }
+  with jax.transfer_guard_host_to_device('allow'):  # to compute 8 bits
+    held = _flat(adapters.hold(taken, options))
+  held = {name: jax.device_put(x, shardings[name]) for name, x in held.items()}
   params = adapters.completed(state.params, held)
   state = states.init_from(state, params)
   if source.init.optimizer:
@@ -287,7 +287,7 @@ def _at_start(x):
   if not _counts_steps_of_schedule(x):
     return x
   return jax.tree.map(
-    lambda n: jax.device_put(jax.numpy.zeros_like(n), n.sharding), x
+    lambda n: jax.device_put(np.zeros(n.shape, n.dtype), n.sharding), x
   )
 
 

@@ -384,7 +384,8 @@ def skip_from(monkeypatch, first):
       new, values = run(state, batch)
       if step < first:
         return new, values
-      skipped = {'finite': jnp.bool_(False), 'skipped': jnp.int32(1)}
+      skipped = {'finite': np.bool_(False), 'skipped': np.int32(1)}
+      skipped = jax.device_put(skipped)
       return copy.replace(step=new.step), values | skipped
 
     monkeypatch.setattr(trainer.programs, 'train_step', skipping)
@@ -393,13 +394,17 @@ def skip_from(monkeypatch, first):
   monkeypatch.setattr(hooks, 'add_all', add_all_and_skip)
 
 
+def _nan_like(x):
+  return jax.device_put(np.full(x.shape, np.nan, x.dtype), x.sharding)
+
+
 def spoil_at(step):
   """Returns a hook after whose step the parameters are NaN."""
 
   def spoil(trainer):
     if trainer.step == step:
       state = trainer.state
-      params = jax.tree.map(lambda x: x * np.float32('nan'), state.params)
+      params = jax.tree.map(_nan_like, state.params)
       trainer.state = state.replace(params=params)
 
   return spoil

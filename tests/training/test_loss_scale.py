@@ -195,7 +195,8 @@ def test_all_formats_reach_the_loss_of_float32(changes):
 def test_a_run_that_overflows_at_the_start_recovers(tmp_path):
   def raise_scale(trainer):
     if trainer.step == 1:
-      high = jax.device_put(at(2.0**26), trainer.state.step.sharding)
+      high = loss_scale.LossScale(np.float32(2.0**26), np.int32(0))
+      high = jax.device_put(high, trainer.state.step.sharding)
       trainer.state = trainer.state.replace(loss_scale=high)
 
   progress, rows = train(
