@@ -101,7 +101,8 @@ def hold(params: PyTree, options: Options) -> PyTree:
   """Returns a model's parameters as a run holds them, see Options.base."""
   if options.base == 'float32':
     return params
-  return int8_weights.pack(params, lambda name: not is_trained(name, options))
+  with jax.transfer_guard_host_to_device('allow'):  # those of a file
+    return int8_weights.pack(params, lambda name: not is_trained(name, options))
 
 
 def by_layer(

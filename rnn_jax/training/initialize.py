@@ -145,9 +145,10 @@ def apply(
   taken = {name: theirs[found] for name, found in report.taken.items()}
   taken = flax.traverse_util.unflatten_dict(taken, sep='/')
   shardings = _flat(states.placement.shardings('parameters'))
-  with jax.transfer_guard_host_to_device('allow'):  # to compute 8 bits
-    held = _flat(adapters.hold(taken, options))
-  held = {name: jax.device_put(x, shardings[name]) for name, x in held.items()}
+  held = {
+    name: jax.device_put(x, shardings[name])
+    for name, x in _flat(adapters.hold(taken, options)).items()
+  }
   params = adapters.completed(state.params, held)
   state = states.init_from(state, params)
   if source.init.optimizer:
