@@ -4,9 +4,10 @@
       --set=data.path=PATH/input.txt
 
 The model of cells_text.py. 'improved' is its SimpleRNN; the next ones are the
-steps from it to the preset 'coupled', which is then changed in one place each.
-All have as many weights as 'improved': where keys are shared, values are wider.
-Each run takes about 3 minutes on 2 cores.
+steps from it to the preset 'coupled', whose gates begin at other biases in
+GATES; CHANGES are made to the one whose gates all begin alike. All have as many
+weights as 'improved': what keys or the MLP lack, values have. Each run takes
+about 7 minutes on a core.
 """
 
 from configs.experiments import cells_text
@@ -26,19 +27,30 @@ STEPS = {
   'and_a_skip': 'cell.skip',
   'and_an_input_gate': 'cell.input_gate',
 }
-CHANGES = {
+ALIKE = {'cell.gate_bias': 1.0, 'cell.gate_spread': 0.0}
+GATES = {
   'coupled': {},
-  'one_bias_of_all_gates': {'cell.gate_bias': 1.0, 'cell.gate_spread': 0.0},
-  'gates_spread_by_3': {'cell.gate_spread': 3.0},
-  'one_gate': {'cell.decay': 'head', 'cell.gate_spread': 0.0},
+  'one_bias_of_all_gates': ALIKE,
+  'gates_0_to_2': {'cell.gate_bias': 1.0, 'cell.gate_spread': 1.0},
+  'gates_at_0': {'cell.gate_bias': 0.0, 'cell.gate_spread': 0.0},
+  'gates_at_2': {'cell.gate_bias': 2.0, 'cell.gate_spread': 0.0},
+}
+CHANGES = {
+  'one_gate': {'cell.decay': 'head'},
   'two_groups': {'cell.groups': 2},
+  'one_head': {'cell.heads': 1},
   '8_heads': {'cell.heads': 8},
   '32_keys': {'cell.key_width': 32},
   '64_keys': {'cell.key_width': 64},
+  '8_taps': {'cell.convolution': 8},
   'no_skip': {'cell.skip': False},
   'no_input_gate': {'cell.input_gate': False},
   'no_bias_of_taps': {'cell.taps_bias': False},
   'taps_near_the_identity': {'cell.even_taps': False},
+  'half_mlp': {'model.mlp_width': 256},
+  'channel_mix': {'model.mlp': 'channel_mix', 'model.mlp_width': 768},
+  'small_embedding': {'model.embedding_scale': 0.3},
+  'small_branches': {'model.branch_scale': 0.3},
 }
 RATES = 3e-3, 6e-3
 
@@ -49,7 +61,8 @@ def get_grid():
   for name, key in STEPS.items():
     changed[key] = True
     steps[name] = _coupled(changed)
-  models = steps | {name: _coupled(own) for name, own in CHANGES.items()}
+  changes = GATES | {name: ALIKE | own for name, own in CHANGES.items()}
+  models = steps | {name: _coupled(own) for name, own in changes.items()}
   return grid.Grid(
     title='SimpleRNN, one change at a time',
     config='configs/tiny_shakespeare.py',
@@ -75,10 +88,15 @@ def _coupled(changed):
     'cell.heads': 4,
     'cell.key_width': 16,
     'cell.decay': 'key',
+    'model.mlp_width': cells_text.SHARED['model.mlp_width'],
+    'model.mlp': 'swiglu',
   } | changed
   keys = options['cell.key_width']
   gates = keys if options['cell.decay'] == 'key' else 1
   values = CHANNELS - options['cell.groups'] * (2 * keys + gates)
+  if options['model.mlp'] == 'swiglu':  # of three matrices
+    lacking = cells_text.SHARED['model.mlp_width'] - options['model.mlp_width']
+    values += 3 * lacking
   return options | {
     'cell.preset': 'coupled',
     'cell.value_width': values // (3 * options['cell.heads']),
