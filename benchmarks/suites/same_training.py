@@ -163,19 +163,19 @@ def cases(quick: bool) -> list[case.Case]:
   ]
 
 
-def trained(name: str, **constants: Any) -> tables.Row:
+def trained(name: str, steps: int = 300, warmup: int = 30) -> tables.Row:
   """How far a run of ours is from theirs, see same_training.compared.
 
   Args:
     name: of a case.
-    **constants: fields of same_training.Constants that differ in it.
+    steps: of each run.
+    warmup: how many of them the rate rises in.
   """
   from benchmarks.workloads import same_training
 
   kind = name.partition(',')[0]
-  given = same_training.Constants(
-    **VARIANTS.get(name, {}) | SLOWER.get(name, {}) | constants
-  )
+  own = VARIANTS.get(name, {}) | SLOWER.get(name, {})
+  given = same_training.Constants(steps=steps, warmup=warmup, **own)
   with tempfile.TemporaryDirectory() as folder:
     return same_training.compared(
       kind, SIZES[kind], given, pathlib.Path(folder)

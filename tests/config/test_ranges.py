@@ -116,7 +116,13 @@ def test_every_seed_has_a_minimum_and_a_maximum():
     for (_, key), (_, limits) in LIMITED.items()
     if key.endswith('seed')
   }
-  generated = ('synthetic', 'mqar', 'word_problem', 'listops')
+  generated = (
+    'synthetic',
+    'mqar',
+    'word_problem',
+    'modular_arithmetic',
+    'listops',
+  )
   follow = {'train.order_seed', 'train.weights_seed'}  # -1: train.seed
   assert {*seeds} == {
     'train.seed',

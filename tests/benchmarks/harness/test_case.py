@@ -25,6 +25,7 @@ UNTIMED = {
   'partitioner',
   'planning',
   'prediction',
+  'same_training',
   'targets',
   'text_baselines',
 }
