@@ -63,7 +63,7 @@ VERIFY = flags.DEFINE_bool(
 PAUSE_AT = flags.DEFINE_integer(
   'pause_at',
   None,
-  'Stop, saved, after this step; the same command without it goes on.',
+  'Save and stop after this step; the same command without it resumes.',
   lower_bound=1,
 )
 INIT_FROM = flags.DEFINE_string(

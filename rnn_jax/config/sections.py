@@ -48,7 +48,7 @@ class Model:
   embedding_width: int = option(
     0, minimum=0
   )  # 0: width; only 'plain' can differ
-  # Each block has a second cell, which reads a text from its end; both are half
+  # Each block has a second cell, which reads a text backwards; both are half
   # as wide. Only for tasks that predict nothing of what is read.
   bidirectional: bool = option(
     False, excludes=('data.cuts_documents', 'remat.segment', 'mesh.sequence!=1')

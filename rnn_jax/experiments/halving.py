@@ -1,10 +1,10 @@
 """Successive halving: at a few rungs the worst variants of a grid end.
 
 With --halving=K, at most MAX_RUNGS rungs are at 1 / K^2 and 1 / K of a run's
-steps, each at the run's next evaluation. After a rung 1 of K variants goes on,
-with all of its seeds. Every run keeps its config, schedule included: it pauses
-at a rung and resumes from its checkpoint, so one that reaches its last step
-equals a run that never paused.
+steps, each at the run's next evaluation. After a rung one variant in K
+continues, with all of its seeds. Every run keeps its config, schedule included:
+it pauses at a rung and resumes from its checkpoint, so one that reaches its
+last step equals a run that never paused.
 
 Variants are compared by the main score of their best evaluation so far,
 relative to the mean over the variants with the same seed, since a seed moves
@@ -40,7 +40,7 @@ class Halving:
     runs: of the grid.
     groups: names of the variants that are compared with each other.
     metric: the main one.
-    one_in: of so many variants one goes on.
+    one_in: of so many variants one continues after a rung.
     rungs: how many there are.
   """
 
@@ -64,7 +64,7 @@ class Halving:
     return self.step(run, rung) - (self.step(run, rung - 1) if rung else 0)
 
   def alive(self, rung: int, score: Score) -> list[plan.Run]:
-    """Returns the runs that go on to a rung, or to the end."""
+    """Returns the runs that reach a rung, or the end."""
     names = {
       name for group in self.groups for name in self._best(group, rung, score)
     }
@@ -132,11 +132,11 @@ class Halving:
     return '\n'.join(lines)
 
   def _count(self, group, rung):
-    """Returns how many variants of a group go on to a rung."""
+    """Returns how many variants of a group reach a rung."""
     return math.ceil(len(group) / self.one_in**rung)
 
   def _best(self, group, rung, score):
-    """Returns the variants of a group that go on to a rung."""
+    """Returns the variants of a group that reach a rung."""
     names = list(group)
     for earlier in range(rung):
       count = self._count(group, earlier + 1)

@@ -50,7 +50,7 @@ class Request:
   seeds: tuple[int, ...] = ()  # empty: the grid's
   settings: tuple[str, ...] = ()  # 'section.key=value', for every run
   modules: tuple[str, ...] = ()  # to import first, of each command
-  halving: int = 0  # one in so many goes on after a rung; 0: all do
+  halving: int = 0  # one in so many continues after a rung; 0: all do
   diverged_at: float = 0.0  # times its first loss; 0: no loss is too much
 
 
@@ -58,7 +58,7 @@ class _Turn(NamedTuple):
   """What a run does next."""
 
   run: plan.Run
-  pause_at: int = 0  # a step; 0: it goes to its end
+  pause_at: int = 0  # a step; 0: it runs to its last
   work: float = 1.0  # relative to other turns
 
 

@@ -9,7 +9,7 @@ The gates have the same order, i, f, g, o and r, z, n. A GRU's second bias of n
 is separate, `candidate_bias`. On the way back bias_ih has the sum of both,
 which is the same function; weights are the same bit for bit.
 
-A module with bidirectional=True has a second set of names, which end in
+A module with bidirectional=True has a second set of names, with the suffix
 `_reverse`; the layers are pairs of cells, those of blocks with
 `model.bidirectional`, or of layers.Bidirectional.
 """

@@ -228,7 +228,7 @@ def test_the_best_variants_go_on_at_rungs(halved, capsys):
   out = capsys.readouterr().out
   assert '[14/14] c/seed1: loss 3.000' in out
   assert halved.go(**SHORT) == 0 and halved.started == []
-  # Without the flag, what ended early goes on.
+  # Without the flag, what ended early resumes.
   assert halved.go(**SHORT | {'halving': 0, 'only': 'b/seed0'}) == 0
   assert halved.rows()['b', 0]['status'] == 'done'
 
@@ -256,7 +256,7 @@ def test_halving_tries_again_what_failed(halved):
     **dict.fromkeys(('b0', 'b1'), 'eliminated'),
     **dict.fromkeys(('d0', 'd1'), 'done'),
   }
-  # What failed is tried again, and goes on if it is good enough.
+  # What failed is tried again, and continues if it is good enough.
   halved.behave = {}
   assert halved.go(**SHORT) == 0
   assert {run for _, run in halved.started} == {'a/seed1', 'a/seed0'}

@@ -11,7 +11,7 @@ from tests.support import draws
 STARTS = np.array(
   [
     [1, 0, 0, 1, 0, 1, -1, 0],  # two texts, one of a step, padding
-    [0, 0, 0, 0, 1, 0, 0, 0],  # it goes on from an earlier row
+    [0, 0, 0, 0, 1, 0, 0, 0],  # it continues an earlier row
     [1, 1, 1, 1, 0, 0, 0, 0],  # padding before the text, as in a prompt
   ],
   np.int32,

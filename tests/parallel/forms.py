@@ -101,7 +101,7 @@ def config(cell, mesh, width=16):
   for name in cells:
     raw.cell[name].update(CELLS.get(name, {}))
   raw.cell.update({} if cells else CELLS.get(cell, {}))
-  if cell == STEPPED:  # a second cell in each layer reads from the end
+  if cell == STEPPED:  # a second cell in each layer reads backwards
     raw.task.name, raw.model.bidirectional = 'tagging', True
     raw.data.update(layout='padded', tokenizer='characters')
   if adapted:

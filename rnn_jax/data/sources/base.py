@@ -49,6 +49,31 @@ class Columns(config_lib.Data):
   names_classes: typing.ClassVar[bool] = True
 
 
+@dataclasses.dataclass(frozen=True)
+class FixedClasses(config_lib.Data):
+  """Options of sources that always have the same classes."""
+
+  names_classes: typing.ClassVar[bool] = True
+  fixed_classes: typing.ClassVar[tuple[str, ...]] = ()
+
+  def resolve(self, task: config_lib.Task) -> typing.Self:
+    """Returns the options with the source's classes."""
+    del task
+    return dataclasses.replace(self, classes=self.classes or self.fixed_classes)
+
+  def check_classes(self) -> None:
+    """Checks that the classes are the source's.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if self.classes != self.fixed_classes:
+      raise errors.InputError(
+        f'data.classes={self.classes!r}: data.source={self.source!r} has '
+        f'{self.fixed_classes}: give those'
+      )
+
+
 def name_of(data: config_lib.Data, example: str) -> str:
   """Returns NAME of `data.source='hf:NAME'`.
 

@@ -13,6 +13,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.images import images
+from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
 
 SIZE, LEVELS = 8, 16
@@ -20,15 +21,10 @@ CLASSES = tuple('0123456789')
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(config_lib.Data):
+class Config(base.FixedClasses):
   """Options of the source, of section `data` of the config."""
 
-  names_classes: typing.ClassVar[bool] = True
-
-  def resolve(self, task: config_lib.Task) -> typing.Self:
-    """Returns the options with the ten digits as classes."""
-    del task
-    return dataclasses.replace(self, classes=self.classes or CLASSES)
+  fixed_classes: typing.ClassVar[tuple[str, ...]] = CLASSES
 
   def check(self, config: config_lib.Config) -> None:
     """Checks that the layout is for images.
@@ -40,7 +36,7 @@ class Config(config_lib.Data):
     images.check_layout(self)
 
 
-def load(data: config_lib.Data) -> dict[str, documents.Documents]:
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the images of each split.
 
   Raises:
@@ -54,11 +50,7 @@ def load(data: config_lib.Data) -> dict[str, documents.Documents]:
       f'data.image.size={image.size}, data.image.channels={image.channels}: '
       "data.source='digits' has 8 x 8 gray pixels: give 8 and 1"
     )
-  if data.classes != CLASSES:
-    raise errors.InputError(
-      f"data.classes={data.classes!r}: data.source='digits' has {CLASSES}: "
-      'give those'
-    )
+  data.check_classes()
   digits = datasets.load_digits()
   pixels = np.round(digits.images * (255 / LEVELS)).astype(np.uint8)
   names = map(str, range(len(pixels)))

@@ -18,6 +18,7 @@ import typing
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import synthetic
 
@@ -45,17 +46,12 @@ class Options(synthetic.Generated):
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(config_lib.Data):
+class Config(base.FixedClasses):
   """Options of the source, of section `data` of the config."""
 
   listops: Options = Options()
 
-  names_classes: typing.ClassVar[bool] = True
-
-  def resolve(self, task: config_lib.Task) -> typing.Self:
-    """Returns the options with the ten digits as classes."""
-    del task
-    return dataclasses.replace(self, classes=self.classes or CLASSES)
+  fixed_classes: typing.ClassVar[tuple[str, ...]] = CLASSES
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
@@ -65,11 +61,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
     InputError: data.classes aren't the digits, no text has such a length, or
       there are too few examples to split.
   """
-  if data.classes != CLASSES:
-    raise errors.InputError(
-      f"data.classes={data.classes!r}: data.source='listops' has {CLASSES}: "
-      'give those'
-    )
+  data.check_classes()
   made = [make(n, data.listops) for n in range(data.listops.examples)]
   texts = documents.whole(documents.InMemory(*zip(*made, strict=True)))
   return documents.split(texts, data.splits, 'document')

@@ -20,6 +20,7 @@ import typing
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import synthetic
 
@@ -40,17 +41,12 @@ class Options(synthetic.Generated):
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(config_lib.Data):
+class Config(base.FixedClasses):
   """Options of the source, of section `data` of the config."""
 
   modular_arithmetic: Options = Options()
 
-  names_classes: typing.ClassVar[bool] = True
-
-  def resolve(self, task: config_lib.Task) -> typing.Self:
-    """Returns the options with the five values as classes."""
-    del task
-    return dataclasses.replace(self, classes=self.classes or CLASSES)
+  fixed_classes: typing.ClassVar[tuple[str, ...]] = CLASSES
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
@@ -61,11 +57,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
       there are too few examples to split.
   """
   options = data.modular_arithmetic
-  if data.classes != CLASSES:
-    raise errors.InputError(
-      f"data.classes={data.classes!r}: data.source='modular_arithmetic' has "
-      f'{CLASSES}: give those'
-    )
+  data.check_classes()
   shortest, longest = options.shortest, options.longest
   if not shortest <= longest < options.test_longest:
     raise errors.InputError(

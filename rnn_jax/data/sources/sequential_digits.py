@@ -9,25 +9,19 @@ Networks of Rectified Linear Units", 2015, on MNIST.
 import dataclasses
 import typing
 
-from rnn_jax import config as config_lib
-from rnn_jax import errors
+from rnn_jax.data.sources import base
 from rnn_jax.data.sources import digits
 from rnn_jax.data.text import documents
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(config_lib.Data):
+class Config(base.FixedClasses):
   """Options of the source, of section `data` of the config."""
 
-  names_classes: typing.ClassVar[bool] = True
-
-  def resolve(self, task: config_lib.Task) -> typing.Self:
-    """Returns the options with the ten digits as classes."""
-    del task
-    return dataclasses.replace(self, classes=self.classes or digits.CLASSES)
+  fixed_classes: typing.ClassVar[tuple[str, ...]] = digits.CLASSES
 
 
-def load(data: config_lib.Data) -> dict[str, documents.Documents]:
+def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the texts of each split.
 
   Raises:
@@ -35,11 +29,7 @@ def load(data: config_lib.Data) -> dict[str, documents.Documents]:
   """
   from sklearn import datasets  # takes long to import
 
-  if data.classes != digits.CLASSES:
-    raise errors.InputError(
-      f"data.classes={data.classes!r}: data.source='sequential_digits' has "
-      f'{digits.CLASSES}: give those'
-    )
+  data.check_classes()
   images = datasets.load_digits()
   levels = images.data.astype(int)
   texts = [''.join(chr(ord('a') + n) for n in image) for image in levels]

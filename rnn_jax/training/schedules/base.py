@@ -44,12 +44,7 @@ class Cycle(config_lib.Schedule):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    if self.warmup_steps:
-      errors.refuse(
-        'schedule.warmup_steps',
-        self.warmup_steps,
-        f'schedule.name={self.name!r} already rises: give 0',
-      )
+    check_no_warmup(self)
     if self.cycle_steps == 1:
       errors.refuse(
         'schedule.cycle_steps', 1, 'give 2 or more, up and down; or 0'
@@ -62,6 +57,20 @@ class Cycle(config_lib.Schedule):
       )
     peak = config.optimizer.learning_rate
     check_at_most(self, 'low_learning_rate', 'optimizer.learning_rate', peak)
+
+
+def check_no_warmup(options: config_lib.Schedule) -> None:
+  """Checks that a schedule that rises by itself has no warm-up.
+
+  Raises:
+    InputError: names the key, the value and the remedy.
+  """
+  if options.warmup_steps:
+    errors.refuse(
+      'schedule.warmup_steps',
+      options.warmup_steps,
+      f'schedule.name={options.name!r} already rises: give 0',
+    )
 
 
 def check_at_most(

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.training import schedule
+from rnn_jax.training.schedules import base
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +36,7 @@ class Config(config_lib.Schedule):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    if self.warmup_steps:
-      errors.refuse(
-        'schedule.warmup_steps',
-        self.warmup_steps,
-        f'schedule.name={self.name!r} already rises: give 0',
-      )
+    base.check_no_warmup(self)
     if self.low_learning_rate >= (peak := config.optimizer.learning_rate):
       errors.refuse(
         'schedule.low_learning_rate',
