@@ -11,9 +11,9 @@ mqar of width 128:
   parity, s5      64 letters: their running product. The test split has texts of
                   256, so that `launch.evaluate --split=test` says whether what
                   was learned holds on longer ones
-  arithmetic      the value of sums and products modulo 5, of 3 to 40
-  brackets        characters, also with brackets. The test split has longer
-                  texts, of up to 160
+  arithmetic      sums and products modulo 5, of 3 to 40 characters: the value
+                  so far. The test split has longer texts, of up to 160
+  brackets        the same with brackets: the value of each
   listops         the value of nested operations, of 20 to 120 characters
   digits          a digit's class from its 64 pixels, one after another
 
@@ -39,14 +39,10 @@ TASKS = {  # the source, and its options
   ),
   'parity': ('word_problem', {'word_problem.group': 'parity'}),
   's5': ('word_problem', {'word_problem.group': 's5'}),
-  'arithmetic': ('modular_arithmetic', {'length': 48, 'classes': (*'01234',)}),
+  'arithmetic': ('modular_arithmetic', {'length': 40}),
   'brackets': (
     'modular_arithmetic',
-    {
-      'length': 48,
-      'classes': (*'01234',),
-      'modular_arithmetic.brackets': True,
-    },
+    {'length': 40, 'modular_arithmetic.brackets': True},
   ),
   'listops': ('listops', {'length': 128, 'classes': tuple('0123456789')}),
   'digits': (
@@ -103,7 +99,7 @@ def get_config(which='s5'):
   if source == 'word_problem':
     config.evaluate.length = config.data.word_problem.test_length
   if source == 'modular_arithmetic':
-    config.evaluate.length = config.data.modular_arithmetic.test_longest + 2
+    config.evaluate.length = config.data.modular_arithmetic.test_longest
   config_lib.override(config, {f'data.{k}': v for k, v in options.items()})
   config.data.boundaries = (config.data.length,)
   config.sample.new_tokens = 0

@@ -26,9 +26,9 @@ def get_grid():
     title='What a state keeps',
     config='configs/long_range.py',
     variants={
-      f'{name}/{task}': _variant(cell, task) | own
-      for name, (cell, own) in MODELS.items()
-      for task in STEPS
+      f'{name}/{task}': variant(name, task, steps)
+      for name in MODELS
+      for task, steps in STEPS.items()
     },
     metrics=(
       ('accuracy', 'higher', 'accuracy'),
@@ -39,8 +39,9 @@ def get_grid():
   )
 
 
-def _variant(cell, task):
-  steps = STEPS[task]
+def variant(name, task, steps):
+  """Returns the overrides of one of MODELS and a task."""
+  cell, own = MODELS[name]
   fresh = {}
   if task != 'digits':  # which can't be generated
     source, _ = long_range.TASKS[task]
@@ -53,4 +54,5 @@ def _variant(cell, task):
     'evaluate.every': steps,
     **fresh,
     **_widths.of(cell, _widths.SMALL),
+    **own,
   }

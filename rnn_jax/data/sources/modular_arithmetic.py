@@ -1,31 +1,31 @@
-"""Modular arithmetic: the value of an expression modulo 5, of five classes.
+"""Modular arithmetic: the value of an expression modulo 5, as it is read.
 
-    2*3-1+4      4           (2-(3*4))      0
+    2*3-1+4=2.1.0.4           (2-(3*4))=.......20
 
 One character is one symbol. Without brackets products come before sums and
-differences, and a text has an odd number of characters. With them each
-operation has its own pair, and a minus may stand before a digit. Texts have
-`shortest` to `longest` characters, all lengths equally likely; those of the
-test split are longer than any in training, up to `test_longest`.
+differences, a text has an odd number of characters, and each digit is labelled
+with the value of the text so far. With them each operation has its own pair, a
+minus may stand before a digit, and each closing bracket is labelled with the
+value of what it closes. Texts have `shortest` to `longest` characters, all
+lengths equally likely. Those of the test split are longer than any in training,
+up to `test_longest`, and only their own value is a label.
 
 Without brackets a finite state is enough, the sum and a pending product; with
 them a model needs a stack.
-Source: Deletang et al., "Neural Networks and the Chomsky Hierarchy", 2023.
+Source: Deletang et al., "Neural Networks and the Chomsky Hierarchy", 2023, with
+a label for each text.
 """
 
 import dataclasses
 import operator
 import random
-import typing
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
-from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
 from rnn_jax.data.text import synthetic
 
 MODULUS = 5
-CLASSES = tuple(map(str, range(MODULUS)))
 OPERATIONS = {'+': operator.add, '-': operator.sub, '*': operator.mul}
 
 
@@ -41,79 +41,94 @@ class Options(synthetic.Generated):
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(base.FixedClasses):
+class Config(config_lib.Data):
   """Options of the source, of section `data` of the config."""
 
   modular_arithmetic: Options = Options()
-
-  fixed_classes: typing.ClassVar[tuple[str, ...]] = CLASSES
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
   """Returns the documents of each split.
 
   Raises:
-    InputError: data.classes aren't the five values, the lengths don't rise, or
-      there are too few examples to split.
+    InputError: the lengths don't rise, or there are too few examples to split.
   """
   options = data.modular_arithmetic
-  data.check_classes()
   shortest, longest = options.shortest, options.longest
   if not shortest <= longest < options.test_longest:
     raise errors.InputError(
       f'data.modular_arithmetic: shortest={shortest}, longest={longest}, '
       f'test_longest={options.test_longest}: give lengths that rise'
     )
-  texts = _texts(range(options.examples), options)
-  splits = documents.split(texts, data.splits, 'document')
+  made = [spell(*make(n, options)) for n in range(options.examples)]
+  splits = documents.split(_whole(made), data.splits, 'document')
   longer = dataclasses.replace(
     options, shortest=longest + 1, longest=options.test_longest
   )
-  return splits | {'test': _texts(splits['test'].units, longer)}
+  tests = [_with_last_only(*make(n, longer)) for n in splits['test'].units]
+  return splits | {'test': _whole(tests)}
 
 
-def _texts(numbers, options):
-  made = [make(n, options) for n in numbers]
-  return documents.whole(documents.InMemory(*zip(*made, strict=True)))
+def _whole(texts):
+  return documents.whole(documents.InMemory(texts))
 
 
-def make(n: int, options: Options) -> tuple[str, int]:
-  """Returns document n and its value."""
+def _with_last_only(text, labels):
+  return spell(text, synthetic.FILLER * (len(text) - 1) + labels[-1])
+
+
+def spell(text: str, labels: str) -> str:
+  """Returns the document of a text and its labels."""
+  return text + synthetic.MARK + labels
+
+
+def make(n: int, options: Options) -> tuple[str, str]:
+  """Returns text n and its labels, a character each."""
   # Python's generator: NumPy's is slow for single numbers.
   rng = random.Random(f'{options.seed},{n}')
   length = rng.randint(options.shortest, options.longest)
   if options.brackets:
-    text, value = _bracketed(rng, length)
-  else:
-    odd = length | 1
-    text, value = _flat(rng, odd if odd <= options.longest else odd - 2)
-  return text, value % MODULUS
+    text, labels, _ = _bracketed(rng, length)
+    return text, labels
+  odd = length | 1
+  return _flat(rng, odd if odd <= options.longest else odd - 2)
 
 
 def _flat(rng, length):
-  """Returns (text, value) without brackets, of an odd length."""
-  text, total, product = '', 0, 1
+  """Returns (text, labels) without brackets, of an odd length."""
+  text, labels, total, product = '', '', 0, 1
   for n in range((length + 1) // 2):
     name, digit = rng.choice([*OPERATIONS]) if n else '', rng.randrange(MODULUS)
-    text += f'{name}{digit}'
     if name == '*':
       product *= digit
     else:
       total += product if n else 0
       product = -digit if name == '-' else digit
     product %= MODULUS
-  return text, total + product
+    text += f'{name}{digit}'
+    labels += synthetic.FILLER * len(name) + _named(total + product)
+  return text, labels
 
 
 def _bracketed(rng, length):
-  """Returns (text, value) with brackets, of exactly `length`."""
+  """Returns (text, labels, value) with brackets, of exactly `length`."""
   if length <= 2:
     digit = rng.randrange(MODULUS)
-    return ('', '-')[length - 1] + str(digit), (1, -1)[length - 1] * digit
+    text, value = (
+      ('', '-')[length - 1] + str(digit),
+      (1, -1)[length - 1] * digit,
+    )
+    return text, synthetic.FILLER * length, value
   if length <= 4:
-    text, value = _bracketed(rng, length - 2)
-    return f'({text})', value
-  name, left = rng.choice([*OPERATIONS]), rng.randint(1, length - 4)
-  a, b = _bracketed(rng, left), _bracketed(rng, length - 3 - left)
-  value = OPERATIONS[name](a[1], b[1]) % MODULUS
-  return f'({a[0]}{name}{b[0]})', value
+    text, labels, value = _bracketed(rng, length - 2)
+  else:
+    name, left = rng.choice([*OPERATIONS]), rng.randint(1, length - 4)
+    a, b = _bracketed(rng, left), _bracketed(rng, length - 3 - left)
+    text = a[0] + name + b[0]
+    labels = a[1] + synthetic.FILLER + b[1]
+    value = OPERATIONS[name](a[2], b[2])
+  return f'({text})', synthetic.FILLER + labels + _named(value), value
+
+
+def _named(value):
+  return str(value % MODULUS)
