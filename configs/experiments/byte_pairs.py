@@ -50,6 +50,8 @@ CHANGES = {
   },
   'length_128': {'data.batch_size': 16, 'data.length': 128},
   'segments_of_2048': {'data.segment_tokens': 2048},
+  'segments_of_1024': {'data.segment_tokens': 1024},
+  'segments_of_512': {'data.segment_tokens': 512},
   '2_layers_of_256': {
     'model.layers': 2,
     'model.unroll': 2,
