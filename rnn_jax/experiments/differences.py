@@ -1,15 +1,20 @@
 """Whether two variants differ by more than runs of one variant do.
 
-The spread is the larger standard deviation over seeds of the two. With one seed
-it is unknown, and a measured cost must differ by its usual noise on a machine
-that does other work too. A score must always differ by SCORES of its size: less
-than that is rounding. This is a visual aid for a handful of seeds, not a
-statistical test.
+A seed gives two variants the same data in the same order, so they are compared
+seed by seed: their difference is the mean over the seeds that both have, and
+its spread the standard deviation over these. Variants with less than two seeds
+in common differ by their means, and the spread is the larger deviation of the
+two. With one seed it is unknown, and a measured cost must differ by its usual
+noise on a machine that does other work too. A score must always differ by
+SCORES of its size: less than that is rounding. This is a visual aid for a
+handful of seeds, not a statistical test.
 """
 
+import statistics
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
+from typing import NamedTuple
 
 Figure = Mapping[str, Any]  # of summary.summarize: mean, deviation, values
 
@@ -22,19 +27,31 @@ NOISE = {  # of the larger mean, where the spread is unknown
 }
 
 
-def spread(first: Figure, second: Figure) -> float | None:
-  """Returns the larger deviation; None if either has a single seed."""
+class Difference(NamedTuple):
+  """The first figure less the second; `spread` is None where it is unknown."""
+
+  mean: float
+  spread: float | None
+
+
+def between(first: Figure, second: Figure) -> Difference:
+  """Returns how far two figures are apart."""
+  values, others = first['values'], second['values']
+  paired = [values[seed] - others[seed] for seed in values if seed in others]
+  if len(paired) > 1:
+    return Difference(statistics.fmean(paired), statistics.stdev(paired))
   deviations = first['deviation'], second['deviation']
-  return None if None in deviations else max(deviations)
+  spread = None if None in deviations else max(deviations)
+  return Difference(first['mean'] - second['mean'], spread)
 
 
 def seen(key: str, first: Figure, second: Figure) -> bool:
-  """Returns whether the means of a score or cost differ by more than noise."""
-  known = spread(first, second)
+  """Returns whether a score or cost of two differs by more than noise."""
+  difference = between(first, second)
+  known = difference.spread
   least = NOISE.get(key, SCORES) if known is None else SCORES
   size = max(abs(first['mean']), abs(second['mean']))
-  difference = abs(first['mean'] - second['mean'])
-  return difference > max(known or 0, least * size)
+  return abs(difference.mean) > max(known or 0, least * size)
 
 
 def level(key: str, best: str, figures: Mapping[str, Figure]) -> list[str]:

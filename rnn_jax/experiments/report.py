@@ -101,7 +101,7 @@ def _sentence(leader, metric):
     listed = ', '.join(f'{n} {means[n]}' for n in order if n in leader['level'])
     known = 'unknown, one seed' if spread is None else f'{spread:.2g}'
     return (
-      f'{start}no difference seen between the best: {listed} (spread of '
+      f'{start}no difference seen between the best: {listed} (spread over '
       f'seeds: {known}).'
     )
   first, second = order[:2]
@@ -110,8 +110,8 @@ def _sentence(leader, metric):
     f'{means[second]}; the difference, {leader["difference"]:.2g}, '
   )
   if spread is None:
-    return f'{start}rests on one seed: the spread of seeds is unknown.'
-  return f'{start}exceeds the spread of seeds, {spread:.2g}.'
+    return f'{start}rests on one seed: its spread over seeds is unknown.'
+  return f'{start}exceeds its spread over seeds, {spread:.2g}.'
 
 
 def _ended_early(summary, *statuses):

@@ -147,8 +147,8 @@ def _leader(metric, variants):
   """Returns the order in a metric, its means, and how far two are apart.
 
   `level` has the variants that the first one doesn't differ from, itself
-  included. `spread` is that of the first two; `exceeds` is whether they differ,
-  None if the spread is unknown.
+  included. `difference` and `spread` are those of the first two; `exceeds` is
+  whether they differ, None if the spread is unknown.
   """
   key = metric.key
   figures = differences.with_means(key, variants)
@@ -160,13 +160,13 @@ def _leader(metric, variants):
   leader = {'order': order, 'means': {n: figures[n]['mean'] for n in order}}
   if len(order) > 1:
     first, second = (figures[name] for name in order[:2])
-    spread = differences.spread(first, second)
+    difference = differences.between(first, second)
     seen = differences.seen(key, first, second)
     leader |= {
       'level': differences.level(key, order[0], figures),
-      'difference': abs(first['mean'] - second['mean']),
-      'spread': spread,
-      'exceeds': None if spread is None else seen,
+      'difference': abs(difference.mean),
+      'spread': difference.spread,
+      'exceeds': None if difference.spread is None else seen,
     }
   return leader
 

@@ -14,8 +14,8 @@ GRID = made.grid(notes={'narrow': {'loss': 2.25}})
 ROWS = made.rows(
   made.row('narrow', 0, {'loss': 2.0, 'accuracy': 0.5}, seconds=4.0),
   made.row('narrow', 1, {'loss': 4.0, 'accuracy': 0.6}, seconds=8.0),
-  made.row('wide', 0, {'loss': 2.5, 'accuracy': 0.5}, parameters=54321),
-  made.row('wide', 1, {'loss': 2.9, 'accuracy': 0.4}, overrides={'a.b': 'c'}),
+  made.row('wide', 0, {'loss': 2.5, 'accuracy': 0.42}, parameters=54321),
+  made.row('wide', 1, {'loss': 2.9, 'accuracy': 0.48}, overrides={'a.b': 'c'}),
   made.row('wide', 2, error='train: too much'),
 )
 
@@ -37,13 +37,13 @@ def test_the_table_of_means():
     *('variant', 'runs', 'loss ↓', 'accuracy ↑', 'training s ↓'),
     *('tokens/s ↑', 'process peak MiB', 'parameters'),
   ]
-  # Deviations: sqrt 2, sqrt 0.005 = 0.0707, sqrt 8 = 2.828.
+  # Deviations: sqrt 2, sqrt 0.005 = .0707, sqrt 8 = 2.828, sqrt 0.0018 = .0424.
   assert cells(text, 'narrow') == [
     *('narrow', '2', '3.000 ± 1.414', '**0.5500 ± 0.0707**'),
     *('**6.000 ± 2.828**', '2,000 ± 0', '3.000 ± 0.000', '1,234'),
   ]
   assert cells(text, 'wide')[:4] == [
-    *('wide', '2, 1 failed', '2.700 ± 0.283', '0.4500 ± 0.0707'),
+    *('wide', '2, 1 failed', '2.700 ± 0.283', '0.4500 ± 0.0424'),
   ]
   assert cells(text, 'narrow (published)') == [
     *('narrow (published)', '', '2.250', *['-'] * 5),
@@ -63,18 +63,18 @@ def test_a_sentence_a_metric():
   loss, accuracy, *_ = report.sentences(summary.summarize(GRID, ROWS))
   assert loss == (
     'loss (lower is better): no difference seen between the best: wide 2.700, '
-    'narrow 3.000 (spread of seeds: 1.4).'
+    'narrow 3.000 (spread over seeds: 1.1).'
   )
   assert accuracy == (
     'accuracy (higher is better): narrow leads with 0.5500, before wide with '
-    '0.4500; the difference, 0.1, exceeds the spread of seeds, 0.071.'
+    '0.4500; the difference, 0.1, exceeds its spread over seeds, 0.028.'
   )
 
 
 SENTENCES = {
   'one seed': (
     [('narrow', 0, 2.0), ('wide', 0, 2.5), ('wide', 1, 2.7)],
-    'narrow leads.*0.6, rests on one seed: the spread of seeds is unknown',
+    'narrow leads.*0.6, rests on one seed: its spread over seeds is unknown',
   ),
   'one variant': ([('wide', 0, 2.5)], 'only wide has a score, 2.500'),
   'level': (

@@ -53,13 +53,13 @@ def test_the_leader_is_the_one_on_the_better_side():
   loss, accuracy = summary.summarize(made.grid(), ROWS)['leaders']
   assert loss['order'] == ['wide', 'narrow']
   assert loss['difference'] == pytest.approx(0.3)
-  assert loss['spread'] == pytest.approx(math.sqrt(2))  # narrow's, the larger
+  assert loss['spread'] == pytest.approx(1.6 / math.sqrt(2))  # of -.5 and 1.1
   assert loss['exceeds'] is False
   assert accuracy['order'] == ['narrow', 'wide']
   assert accuracy['difference'] == pytest.approx(0.1)
-  assert accuracy['spread'] == pytest.approx(math.sqrt(0.005))
-  assert accuracy['exceeds'] is True
-  assert loss['level'] == ['narrow', 'wide'] and accuracy['level'] == ['narrow']
+  assert accuracy['spread'] == pytest.approx(0.2 / math.sqrt(2))  # of 0 and .2
+  assert accuracy['exceeds'] is False
+  assert loss['level'] == accuracy['level'] == ['narrow', 'wide']
 
 
 def test_one_seed_has_no_deviation():
