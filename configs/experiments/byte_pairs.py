@@ -38,6 +38,7 @@ FIRST = {
 }
 THEN = {
   'segments_of_2048': {},
+  'vocabulary_4096': {'data.vocabulary': 4096},
   'segments_of_512': {'data.segment_tokens': 512},
   'rate_.003': {'optimizer.learning_rate': 3e-3},
   'rate_.012': {'optimizer.learning_rate': 1.2e-2},
