@@ -1,6 +1,5 @@
 """A byte-level language model of Python's standard library.
 
-    make train
     python -m launch.train --config=configs/stdlib_bytes.py \\
         --workdir=runs/stdlib_bytes
 
@@ -12,7 +11,7 @@ from rnn_jax import config as config_lib
 
 
 def get_config():
-  """Returns the config of the default job."""
+  """Returns the config."""
   config = config_lib.default(layout='stream')
 
   config.data.carry_state = True

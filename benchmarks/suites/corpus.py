@@ -160,7 +160,7 @@ def starts(
 
 
 def read(repeats: int, count: int, data: tables.Row) -> measure.Values:
-  """Seconds to read batches of the default job, and their tokens.
+  """Seconds to read batches of configs/stdlib_bytes.py, and their tokens.
 
   Args:
     repeats: how often.

@@ -1,4 +1,4 @@
-"""Every optimizer on the default job: loss, bytes of state, seconds per step.
+"""Every optimizer on one job: loss, bytes of state, seconds per step.
 
 Each with two learning rates, the first steps of configs/stdlib_bytes.py: a
 short warm-up and half a cosine down to a tenth of the rate (schedule_free: no

@@ -1,4 +1,4 @@
-"""The default job's model in PyTorch, eager, from the file of launch.export.
+"""A model of residual blocks in PyTorch, eager, from a file of launch.export.
 
 Residual blocks of SimpleRNN's preset 'improved' and a SwiGLU MLP, with RMS
 norms without a scale; see rnn_jax/cells/simple_rnn.py and models/blocks.py for

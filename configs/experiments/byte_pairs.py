@@ -22,11 +22,14 @@ COUPLED = {
 SEGMENTS = {'data.segment_tokens': 2048}
 LARGER = {'data.vocabulary': 4096}
 ALL = COUPLED | SEGMENTS | LARGER
-HALF = {
-  'train.steps': 750,
-  'evaluate.every': 750,
-  'train.checkpoint_every': 750,
-}
+
+
+def _steps(count):
+  keys = 'train.steps', 'evaluate.every', 'train.checkpoint_every'
+  return dict.fromkeys(keys, count)
+
+
+HALF = _steps(750)
 FIRST = {
   'as_it_is': {},
   'coupled': COUPLED,
@@ -37,33 +40,19 @@ FIRST = {
   'small_embedding': {'model.embedding_scale': 0.3},
   'segments_of_2048': SEGMENTS,
 }
-THEN = {
-  'vocabulary_8192': {'data.vocabulary': 8192},
-  'tied': {'model.tied': True},
-  'segments_of_512': {'data.segment_tokens': 512},
-  'rate_.003': {'optimizer.learning_rate': 3e-3},
-  'rate_.012': {'optimizer.learning_rate': 1.2e-2},
-  'nesterov': {'optimizer.nesterov': True},
-  '3_newton_schulz_steps': {'optimizer.newton_schulz_steps': 3},
-  'b1_.95': {'optimizer.b1': 0.95},
-  'decay_.1': {'optimizer.weight_decay': 0.1},
-  'final_rate_0': {'schedule.final_learning_rate': 0.0},
-  'half_the_batch': {
-    'data.batch_size': 4,
-    'train.steps': 1500,
-    'evaluate.every': 1500,
-    'train.checkpoint_every': 1500,
-  },
-  'length_128': {'data.batch_size': 16, 'data.length': 128},
-  '2_layers_of_256': {
-    'model.layers': 2,
-    'model.unroll': 2,
-    'model.width': 256,
-    'model.mlp_width': 512,
-    'cell.value_width': 64,
-  },
-  'mlp_of_768': {'model.mlp_width': 768},
-  'gates_1_to_5': {'cell.gate_bias': 3.0, 'cell.gate_spread': 2.0},
+NARROW = {  # two thirds of the width
+  'model.width': 128,
+  'model.mlp_width': 256,
+  'cell.value_width': 40,
+}
+FEWER = {'data.batch_size': 4}
+CHEAPER = {'optimizer.newton_schulz_steps': 3}
+SAME_TIME = {
+  'coupled-segments': {},
+  'narrow': NARROW | _steps(1400),
+  'half_the_batch': FEWER | CHEAPER | _steps(1350),
+  'narrow-half_the_batch': NARROW | FEWER | CHEAPER | _steps(2600),
+  '2_layers': {'model.layers': 2, 'model.unroll': 2} | _steps(1050),
 }
 
 
@@ -75,7 +64,9 @@ def get_grid():
     variants={
       **{name: HALF | own for name, own in FIRST.items()},
       'all_three': HALF | ALL,
-      **{f'all_three-{x}': HALF | ALL | own for x, own in THEN.items()},
+      **{
+        name: HALF | COUPLED | SEGMENTS | own for name, own in SAME_TIME.items()
+      },
     },
     metrics=(('bits_per_byte', 'lower', 'bits per byte'),),
     baseline='as_it_is',

@@ -4,7 +4,7 @@
   python -m launch.experiments \\
       --grid=configs/experiments/compression.py --workdir=runs/compression
 
-The default job at half its width, with each batch divided among the devices.
+configs/stdlib_bytes.py at half its width, each batch divided among the devices.
 'int8' sends 26.6 % of the exact sum's bytes, 'top_k' 1 % of each device's
 numbers, 'top_k_10' 10 % (see rnn_jax/parallel/compression.py).
 """

@@ -1,6 +1,6 @@
 """SimpleRNN, one change at a time, at equal weights on Tiny Shakespeare.
 
-  python -m launch.experiments --grid=simple_rnn --workdir=runs/heart \\
+  python -m launch.experiments --grid=simple_rnn --workdir=runs/simple_rnn \\
       --set=data.path=PATH/input.txt
 
 The model of cells_text.py. 'improved' is its SimpleRNN; the next ones are the

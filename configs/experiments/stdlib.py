@@ -1,4 +1,4 @@
-"""The default job in bytes and in byte pairs, five seeds each.
+"""The standard library in bytes and in byte pairs, five seeds each.
 
   python -m launch.experiments --grid=configs/experiments/stdlib.py \\
       --workdir=runs/stdlib_seeds
