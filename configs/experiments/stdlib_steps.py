@@ -1,4 +1,4 @@
-"""The standard library in bytes, in byte pairs, and in four times as many steps.
+"""The standard library in bytes, in byte pairs, and in four times the steps.
 
   python -m launch.experiments --grid=stdlib_steps --workdir=runs/stdlib_steps
 

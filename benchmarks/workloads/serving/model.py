@@ -1,4 +1,4 @@
-"""The model that the serving cases serve: of the size of configs/stdlib_bytes.py.
+"""The model that the serving cases serve.
 
 configs/stdlib_bytes.py: SimpleRNN, three layers, bytes. Its weights are drawn,
 not trained: neither speed nor exactness depends on what a text says. Prompts
