@@ -3,8 +3,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-CONFIG ?= configs/stdlib_bytes.py
-WORKDIR ?= runs/stdlib_bytes
+CONFIG ?= configs/stdlib_bpe.py
+WORKDIR ?= runs/stdlib_bpe
 TRAIN_FLAGS ?=
 # Three workers for two cores, as some tests wait. A file's tests stay together,
 # for what they share; tests/conftest.py puts the long files first.

@@ -51,7 +51,17 @@ SAME_TIME = {
   'coupled-segments': {},
   'narrow': NARROW | _steps(1400),
   'half_the_batch': FEWER | CHEAPER | _steps(1350),
-  'narrow-half_the_batch': NARROW | FEWER | CHEAPER | _steps(2600),
+  'narrow-larger_vocabulary': NARROW | LARGER | _steps(1080),
+  'narrow-rate_.012': NARROW
+  | {'optimizer.learning_rate': 1.2e-2}
+  | _steps(1400),
+  'narrow-3_newton_schulz_steps': NARROW | CHEAPER | _steps(1450),
+  'narrower': {
+    'model.width': 96,
+    'model.mlp_width': 192,
+    'cell.value_width': 32,
+    **_steps(2000),
+  },
   '2_layers': {'model.layers': 2, 'model.unroll': 2} | _steps(1050),
 }
 
