@@ -56,6 +56,9 @@ SAME_TIME = {
   | {'optimizer.learning_rate': 1.2e-2}
   | _steps(1400),
   'narrow-3_newton_schulz_steps': NARROW | CHEAPER | _steps(1450),
+  'narrow-segments_of_512': NARROW
+  | {'data.segment_tokens': 512}
+  | _steps(1400),
   'narrower': {
     'model.width': 96,
     'model.mlp_width': 192,
