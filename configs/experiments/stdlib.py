@@ -14,12 +14,7 @@ def get_grid():
     config='configs/stdlib_bytes.py',
     variants={
       'bytes': {},
-      'byte_pairs': {
-        'data.tokenizer': 'bpe',
-        'data.vocabulary': 2048,
-        'optimizer.name': 'muon',
-        'optimizer.learning_rate': 6e-3,
-      },
+      'byte_pairs': {'config': 'configs/stdlib_bpe.py'},
     },
     metrics=(('bits_per_byte', 'lower', 'bits per byte'),),
     baseline='bytes',

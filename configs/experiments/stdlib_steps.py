@@ -1,4 +1,4 @@
-"""The standard library in bytes, in byte pairs, and in four times the steps.
+"""The standard library in bytes, in byte pairs, and for 20 minutes.
 
   python -m launch.experiments --grid=stdlib_steps --workdir=runs/stdlib_steps
 
@@ -9,6 +9,14 @@ are what the losses are compared by. 30 minutes.
 from rnn_jax.experiments import grid
 
 PAIRS = {'config': 'configs/stdlib_bpe.py'}
+WIDER = {  # with more time, a larger model is better
+  'model.width': 192,
+  'model.mlp_width': 384,
+  'cell.value_width': 56,
+  'train.steps': 6000,
+  'train.checkpoint_every': 1500,
+  'evaluate.every': 1500,
+}
 
 
 def get_grid():
@@ -19,7 +27,7 @@ def get_grid():
     variants={
       'bytes': {},
       'byte_pairs': PAIRS,
-      'byte_pairs-6000_steps': PAIRS | {'train.steps': 6000},
+      'byte_pairs-wider-6000_steps': PAIRS | WIDER,
     },
     metrics=(('bits_per_byte', 'lower', 'bits per byte'),),
     split='test',
