@@ -6,7 +6,8 @@
 
 The files of configs/stdlib_bytes.py. A token is about three bytes, so that as
 many steps read three times as much text. What counts in minutes is the number
-of steps: the model is narrow, and learns by Muon (docs/results.md).
+of steps: the model is narrow, and learns by Muon. Segments are short, so that a
+batch has parts of many files (docs/results.md).
 """
 
 from configs import stdlib_bytes
@@ -17,7 +18,7 @@ def get_config():
   config = stdlib_bytes.get_config()
   config.data.tokenizer = 'bpe'
   config.data.vocabulary = 2048
-  config.data.segment_tokens = 2048
+  config.data.segment_tokens = 512
 
   config.model.width = 128
   config.model.mlp_width = 256
