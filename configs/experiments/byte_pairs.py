@@ -59,6 +59,12 @@ SAME_TIME = {
   'narrow-segments_of_512': NARROW
   | {'data.segment_tokens': 512}
   | _steps(1400),
+  'narrow-segments_of_256': NARROW
+  | {'data.segment_tokens': 256}
+  | _steps(1400),
+  'narrow-segments_of_512-16_rows_of_128': NARROW
+  | {'data.segment_tokens': 512, 'data.batch_size': 16, 'data.length': 128}
+  | _steps(1400),
   'narrower': _steps(2000)
   | {
     'model.width': 96,
