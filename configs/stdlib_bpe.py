@@ -31,7 +31,7 @@ def get_config():
   config.optimizer.name = 'muon'
   config.optimizer.learning_rate = 6e-3
 
-  config.train.steps = 1800
-  config.train.checkpoint_every = 600
-  config.evaluate.every = 600
+  config.train.steps = 1600
+  config.train.checkpoint_every = 400
+  config.evaluate.every = 400
   return config

@@ -13,9 +13,9 @@ WIDER = {  # with more time, a larger model is better
   'model.width': 192,
   'model.mlp_width': 384,
   'cell.value_width': 56,
-  'train.steps': 6000,
-  'train.checkpoint_every': 1500,
-  'evaluate.every': 1500,
+  'train.steps': 5000,
+  'train.checkpoint_every': 1250,
+  'evaluate.every': 1250,
 }
 
 
@@ -27,7 +27,7 @@ def get_grid():
     variants={
       'bytes': {},
       'byte_pairs': PAIRS,
-      'byte_pairs-wider-6000_steps': PAIRS | WIDER,
+      'byte_pairs-wider-5000_steps': PAIRS | WIDER,
     },
     metrics=(('bits_per_byte', 'lower', 'bits per byte'),),
     split='test',
