@@ -6,7 +6,7 @@
 SAME_STEPS change one thing each and read as many tokens, whatever that takes.
 SAME_TIME have the preset 'coupled', shorter segments, and as many steps as fit
 in the time of 'start', about 6 minutes on a core: twice the steps lower the
-loss by .15 bits, so a cheaper step is worth more than a better one. One seed;
+loss by .14 bits, so a cheaper step is worth more than a better one. One seed,
 validation split.
 """
 
