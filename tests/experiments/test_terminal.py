@@ -45,9 +45,13 @@ def test_the_table_marks_the_best_and_their_equals():
   )
   rows = made.rows(
     *(
-      made.row(name, seed, {'loss': loss + seed / 10})
-      for name, loss in (('bad', 3.0), ('good', 2.0), ('equal', 2.01))
-      for seed in (0, 1)
+      made.row(name, seed, {'loss': loss})
+      for name, losses in (
+        ('bad', (3.0, 3.1)),
+        ('good', (2.0, 2.1)),
+        ('equal', (2.02, 2.1)),
+      )
+      for seed, loss in enumerate(losses)
     )
   )
   text = terminal.table(summary_lib.summarize(grid, rows))
@@ -57,6 +61,6 @@ def test_the_table_marks_the_best_and_their_equals():
   heads = 'variant', 'runs', 'loss', 'tokens/s', 'process peak MiB'
   assert lines[0] == [*heads]
   assert lines[2] == ['bad', '2', '3.050 ± 0.071', '2,000 ± 0', '3.000 ± 0.000']
-  assert lines[3][2] == '2.050 ± 0.071 *' and lines[4][2] == '2.060 ± 0.071 *'
+  assert lines[3][2] == '2.050 ± 0.071 *' and lines[4][2] == '2.060 ± 0.057 *'
   assert text.endswith('\n* the best, or no difference seen from it')
   assert 'none' not in text
