@@ -6,8 +6,9 @@
 
 The files of configs/stdlib_bytes.py. A token is about three bytes, so that as
 many steps read three times as much text. What counts in minutes is the number
-of steps, so the model is narrow, and that batches differ, so each window is of
-another file. docs/results.md has the steps to this config.
+of steps, so the model is narrow, and that batches differ: a segment is one
+window, and the state is carried only where the model is evaluated and used.
+docs/results.md has the steps to this config.
 """
 
 from configs import stdlib_bytes

@@ -3,11 +3,11 @@
   python -m launch.experiments --grid=byte_pairs --workdir=runs/byte_pairs
 
 'start' is the model of configs/stdlib_bytes.py, trained by Muon on byte pairs.
-SAME_STEPS change one thing each and read as many tokens, whatever that takes.
-SAME_TIME have the preset 'coupled', shorter segments, and as many steps as fit
-in the time of 'start', about 6 minutes on a core: twice the steps lower the
-loss by .14 bits, so a cheaper step is worth more than a better one. One seed,
-validation split.
+SAME_STEPS change one thing each, the last one three, and read as many tokens,
+whatever that takes. SAME_TIME have the preset 'coupled', shorter segments, and
+as many steps as fit in the time of 'start', about 6 minutes on a core;
+'half_the_batch' also has fewer Newton-Schulz steps, which don't depend on the
+batch. One seed, validation split.
 """
 
 from rnn_jax.experiments import grid

@@ -46,8 +46,13 @@ def between(first: Figure, second: Figure) -> Difference:
 
 
 def seen(key: str, first: Figure, second: Figure) -> bool:
-  """Returns whether a score or cost of two differs by more than noise."""
+  """Returns whether a score or cost of two differs by more than noise.
+
+  Never if the mean over all seeds and that over common ones disagree.
+  """
   difference = between(first, second)
+  if difference.mean * (first['mean'] - second['mean']) < 0:
+    return False
   known = difference.spread
   least = NOISE.get(key, SCORES) if known is None else SCORES
   size = max(abs(first['mean']), abs(second['mean']))

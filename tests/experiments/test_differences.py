@@ -54,6 +54,14 @@ def test_only_common_seeds_are_compared():
   assert difference.spread == pytest.approx(0.05 / 2**0.5)
 
 
+def test_a_leader_that_is_behind_with_common_seeds_is_not_seen():
+  first, second = figure(2.3, 2.4, 0.1), figure(2.0, 2.1)
+  assert first['mean'] < second['mean']
+  assert differences.between(first, second).mean > 0
+  assert not differences.seen('loss', first, second)
+  assert not differences.seen('loss', second, first)
+
+
 def test_all_that_are_as_good_as_the_best():
   figures = {'a': figure(1.0), 'b': figure(1.5), 'c': figure(1.0001)}
   assert differences.level('loss', 'a', figures) == ['a', 'c']
