@@ -51,6 +51,8 @@ CHANGES = {
   'channel_mix': {'model.mlp': 'channel_mix', 'model.mlp_width': 768},
   'small_embedding': {'model.embedding_scale': 0.3},
   'small_branches': {'model.branch_scale': 0.3},
+  'small_kernels': {'model.kernel_scale': 0.02},
+  'embedding_norm': {'model.embedding_norm': True},
 }
 RATES = 3e-3, 6e-3
 
