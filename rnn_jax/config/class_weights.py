@@ -4,9 +4,11 @@
 
 'balanced' are N / (C N_c), of C classes in N training examples, N_c of class c:
 their mean over the examples is 1, and each class counts as much as another.
-Scores are unweighted.
+'sqrt_balanced' are the square roots of these, for classes so rare that their
+few examples would outweigh the rest. Scores are unweighted.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from rnn_jax import errors
 from rnn_jax.config import values
 
 KEY = 'task.class_weights'
-NONE, BALANCED = 'none', 'balanced'
+NONE, BALANCED, SQRT_BALANCED = NAMES = 'none', 'balanced', 'sqrt_balanced'
 MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 
 Weights = str | tuple[float, ...]
@@ -28,10 +30,9 @@ def check(given: Weights, classes: tuple[str, ...]) -> None:
     InputError: names the value and the remedy.
   """
   if isinstance(given, str):
-    if given not in (NONE, BALANCED):
-      errors.refuse(
-        KEY, given, f'give {NONE!r}, {BALANCED!r} or a number for each class'
-      )
+    if given not in NAMES:
+      names = ', '.join(map(repr, NAMES))
+      errors.refuse(KEY, given, f'give {names} or a number for each class')
     return
   if classes and len(given) != len(classes):
     errors.refuse(
@@ -75,11 +76,12 @@ def balanced(labels_N: np.ndarray, classes: int) -> tuple[float, ...]:
 
 def is_open(config: Any) -> bool:
   """Whether the weights of a Config are still to be computed."""
-  return getattr(config.task, 'class_weights', NONE) == BALANCED
+  given = getattr(config.task, 'class_weights', NONE)
+  return given in (BALANCED, SQRT_BALANCED)
 
 
 def resolve(config: Any, labels_N: np.ndarray | None) -> Any:
-  """Returns the config with numbers for 'balanced'.
+  """Returns the config with numbers for 'balanced' and 'sqrt_balanced'.
 
   Args:
     config: of a run, whose classes are known.
@@ -87,4 +89,6 @@ def resolve(config: Any, labels_N: np.ndarray | None) -> Any:
   """
   assert labels_N is not None  # see `check_documents` of the tasks
   weights = balanced(labels_N, len(config.data.classes))
+  if config.task.class_weights == SQRT_BALANCED:
+    weights = tuple(math.sqrt(weight) for weight in weights)
   return values.replaced(config, {KEY: weights})

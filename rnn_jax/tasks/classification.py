@@ -58,7 +58,7 @@ class Config(config_lib.Task):
   evidence: float = config_lib.option(0.0, minimum=0, needs=POOLED)
   # Weight of the text's loss.
   text_weight: float = config_lib.option(0.0, minimum=0, needs=POOLED)
-  # 'none', 'balanced' or a number for each class, of the class's loss.
+  # 'none', 'balanced', 'sqrt_balanced' or a number for each class.
   class_weights: str | tuple[float, ...] = config_lib.option(
     class_weights.NONE, needs=POOLED
   )

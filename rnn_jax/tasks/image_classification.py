@@ -35,7 +35,7 @@ PyTree = base.PyTree
 class Config(config_lib.Task):
   """Options of the task, section `task` of the config."""
 
-  # 'none', 'balanced' or a number for each class, of the class's loss.
+  # 'none', 'balanced', 'sqrt_balanced' or a number for each class.
   class_weights: str | tuple[float, ...] = class_weights.NONE
 
   classifies: ClassVar[bool] = True

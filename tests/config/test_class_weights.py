@@ -12,8 +12,8 @@ from tests.config import test_config
 from tests.support import classifiers
 
 REFUSED = (
-  ('even', "give 'none', 'balanced' or a number for each class"),
-  ('(1.0, nan, 2.0)', "give 'none', 'balanced' or a number for each class"),
+  ('even', "give 'none', 'balanced', 'sqrt_balanced' or a number"),
+  ('(1.0, nan, 2.0)', "give 'none', 'balanced', 'sqrt_balanced' or a number"),
   ((1.0, 2.0), 'give one number for each of 3 classes'),
   ((), 'give one number for each of 3 classes'),
   ((1.0, 2.0, 3.0, 4.0), "in the order of data.classes=.'bad', 'fair', 'good"),
@@ -37,7 +37,9 @@ def test_what_is_refused(given, message):
   assert '\n' not in str(caught.value)
 
 
-@pytest.mark.parametrize('given', ('none', 'balanced', (1, 2.5, 1), [1, 2, 3]))
+@pytest.mark.parametrize(
+  'given', ('none', 'balanced', 'sqrt_balanced', (1, 2.5, 1), [1, 2, 3])
+)
 def test_what_is_taken(given):
   config = config_lib.parse(_changed(given))
   again = config_lib.parse(config_lib.to_dict(config))
@@ -87,6 +89,10 @@ def test_balanced_becomes_numbers():
   assert resolved.task.class_weights == (4 / 6, 2.0, 1.0)
   assert class_weights.is_open(config) and not class_weights.is_open(resolved)
   assert class_weights.numbers(config.task.class_weights) == ()
+  roots = config_lib.parse(_changed('sqrt_balanced'))
+  assert class_weights.is_open(roots)
+  roots = class_weights.resolve(roots, labels).task.class_weights
+  np.testing.assert_allclose(np.square(roots), (4 / 6, 2.0, 1.0))
   given = config_lib.parse(_changed((1, 2, 3)))
   assert not class_weights.is_open(given)
   other = test_config.config_lib.parse(test_config.changed())
