@@ -32,6 +32,7 @@ def get_grid():
     metrics=(
       ('perplexity', 'lower', 'perplexity'),
       ('bleu', 'higher', 'BLEU'),
+      ('sentence_bleu', 'higher', 'sentence BLEU'),
       ('rouge1', 'higher', 'ROUGE-1'),
       ('rouge2', 'higher', 'ROUGE-2'),
       ('rougeL', 'higher', 'ROUGE-L'),

@@ -6,8 +6,10 @@ seed and task.reply_temperature: a small model's most likely reply is the same
 for all turns, and its scores depend on that one sentence.
 With task.turns 'all' each turn but the first is a reply to the true turns
 before it; with 'first' only the second turn is. BLEU is sacrebleu's (Post, "A
-Call for Clarity in Reporting BLEU Scores", 2018), as a share of 1; ROUGE-1, -2
-and -L are mean F-measures of the rouge-score package (Lin, "ROUGE", 2004);
+Call for Clarity in Reporting BLEU Scores", 2018), as a share of 1: of all
+replies together, and as 'sentence_bleu' the mean over replies, each with its
+exponential smoothing and no orders that a short reply lacks. ROUGE-1, -2 and -L
+are mean F-measures of the rouge-score package (Lin, "ROUGE", 2004);
 BERTScore is evaluation/bertscore.py's. 'valid' is the share of replies with any
 text, 'words' their mean length; distinct-1 and -2 (Li et al., "A
 Diversity-Promoting Objective Function for Neural Conversation Models", 2016)
@@ -94,7 +96,7 @@ def scores(
     values |= scorer.scores(predictions)
   values['valid'] = np.array([bool(text.strip()) for text in written], float)
   values['words'] = np.array([len(text.split()) for text in written], float)
-  counts = bleu_counts(predictions)
+  counts, values['sentence_bleu'] = bleu_counts(predictions)
   each = np.ones(len(written))
   edges = {
     name: intervals.of_groups(np.divide, dialogues, x, each)
@@ -112,19 +114,23 @@ def scores(
   }
 
 
-def bleu_counts(predictions: Sequence[dict[str, Any]]) -> np.ndarray:
-  """Returns what `bleu` needs, one row per reply; their sum is the corpus's.
+def bleu_counts(
+  predictions: Sequence[dict[str, Any]],
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns what `bleu` needs, one row per reply, and each reply's BLEU.
 
-  Columns: words written and given, n-grams that match, and those written.
+  Columns: words written and given, n-grams that match, and those written; their
+  sum over the replies is the corpus's.
   """
   # Datasets of dialogues have spaces around their full stops: `force` says that
   # this is known. The order doesn't affect the counts.
   metric = sacrebleu.metrics.BLEU(force=True, effective_order=True)
-  rows = []
-  for row in predictions:
-    one = metric.sentence_score(row['predicted'], [row['reference']])
-    rows.append([one.sys_len, one.ref_len, *one.counts, *one.totals])
-  return np.array(rows)
+  each = [
+    metric.sentence_score(row['predicted'], [row['reference']])
+    for row in predictions
+  ]
+  counts = [[x.sys_len, x.ref_len, *x.counts, *x.totals] for x in each]
+  return np.array(counts), np.array([x.score / 100 for x in each])
 
 
 def bleu(written: float, given: float, *counts: float) -> float:

@@ -33,6 +33,7 @@ NAMES = {
   'bertscore_recall': 'BERTScore R',
   'bertscore_f1': 'BERTScore F1',
   'balanced_accuracy': 'balanced accuracy',
+  'sentence_bleu': 'sentence BLEU',
 }
 MACRO = 'macro_f1', 'balanced_accuracy'
 SHARES = (
@@ -40,6 +41,7 @@ SHARES = (
   'exact',
   *MACRO,
   'bleu',
+  'sentence_bleu',
   'rouge1',
   'rouge2',
   'rougeL',

@@ -116,10 +116,12 @@ def test_names_are_made_once(trained, monkeypatch):
 def test_scores_of_good_and_bad_replies():
   same = rows(*((text, text) for text in GOOD))
   assert dialogue.scores(same)['bleu'] == pytest.approx(1)
+  assert dialogue.scores(same)['sentence_bleu'] == pytest.approx(1)
   scores = dialogue.scores(rows((GOOD[0], GOOD[0]), ('', GOOD[1])))
   assert scores['valid'] == 0.5
   assert scores['rouge1'] == scores['rouge2'] == scores['rougeL'] == 0.5
   assert 0 < scores['bleu'] < 1
+  assert scores['sentence_bleu'] == pytest.approx(0.5)
   assert scores['words'] == 3.5
   # 4 of 5 words and of 6 words: F = 2 * 4 / 11; bigrams 2 of 4 and of 5.
   bad = 'i like that very much'
@@ -137,13 +139,15 @@ PAIRS = (
 )
 
 
-def test_bleu_of_summed_counts_is_sacrebleu_s_of_the_corpus():
+def test_bleu_is_sacrebleu_s_of_the_corpus_and_of_each_reply():
   metric = sacrebleu.metrics.BLEU(force=True)
   for pairs in (PAIRS, PAIRS[:1], PAIRS[2:3], PAIRS[3:]):
     corpus = metric.corpus_score([p for p, _ in pairs], [[r for _, r in pairs]])
-    counts = dialogue.bleu_counts(rows(*pairs))
+    counts, each = dialogue.bleu_counts(rows(*pairs))
     result = dialogue.bleu(*counts.sum(0))
     assert result == pytest.approx(corpus.score / 100, abs=1e-12)
+    alone = [sacrebleu.sentence_bleu(p, [r]).score / 100 for p, r in pairs]
+    np.testing.assert_allclose(each, alone)
 
 
 def test_intervals_resample_dialogues_rather_than_replies():
@@ -154,6 +158,7 @@ def test_intervals_resample_dialogues_rather_than_replies():
     assert low < scores[name] < high, name
   assert scores['intervals'].keys() == {
     'bleu',
+    'sentence_bleu',
     'rouge1',
     'rouge2',
     'rougeL',
