@@ -81,6 +81,8 @@ ONE_CHANGE = {
     'optimizer.nesterov': True,
   },
   'config-embedding_3': {'optimizer.multipliers': (('embedding/.*', 3.0),)},
+  'config-embedding_10': {'optimizer.multipliers': (('embedding/.*', 10.0),)},
+  'config-head_3': {'optimizer.multipliers': (('head/.*', 3.0),)},
   'config-head_third': {'optimizer.multipliers': (('head/.*', 0.3),)},
   'config-tied': {'model.tied': True},
   'config-linear_to_0': {

@@ -1,0 +1,37 @@
+"""The default job with other cells, at equal weights: loss against seconds.
+
+  python -m launch.experiments --grid=stdlib_cells --workdir=runs/stdlib_cells
+
+The model of configs/stdlib_bpe.py, its data, optimizer and steps; only the cell
+differs, at a width that gives as many weights within 1 %. 'attention' is a
+Transformer with rotary positions, whose tokens see the 256 before them. Compare times
+only among runs made beside each other.
+"""
+
+from rnn_jax.experiments import grid
+
+CELLS = {
+  'qrnn': {'state_width': 76},
+  'mamba2': {'value_width': 41},
+  'lstm': {'state_width': 73},
+  'attention': {'head_width': 34},
+}
+
+
+def get_grid():
+  """Returns the grid."""
+  return grid.Grid(
+    title="Python's standard library: cells at equal weights",
+    config='configs/stdlib_bpe.py',
+    variants={
+      'simple_rnn': {},
+      **{
+        cell: {'model.cell': cell}
+        | {f'cell.{key}': value for key, value in own.items()}
+        for cell, own in CELLS.items()
+      },
+    },
+    metrics=(('bits_per_byte', 'lower', 'bits per byte'),),
+    baseline='simple_rnn',
+    seeds=(0,),
+  )
