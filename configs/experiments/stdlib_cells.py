@@ -4,8 +4,8 @@
 
 The model of configs/stdlib_bpe.py, its data, optimizer and steps; only the cell
 differs, at a width that gives as many weights within 1 %. 'attention' is a
-Transformer with rotary positions, whose tokens see the 256 before them. Compare times
-only among runs made beside each other.
+Transformer with rotary positions, whose tokens see the 256 before them. Compare
+times only among runs made beside each other.
 """
 
 from rnn_jax.experiments import grid
