@@ -11,7 +11,8 @@ up to 64 times, in which one symbol fills the places between the keys, which are
 random here. These models read 24,000 to 96,000 texts once.
 
 'untied' is SimpleRNN with a head of its own, 'small_state' with four heads of
-16 x 16, 'forgets' with its usual gates: what the recipe owes to each. 'keeps'
+16 x 16, 'forgets' with its usual gates: what the recipe owes to each; '80_keys',
+'112_keys' and 'coupled' have half the state. 'keeps'
 are cells whose gates start where SimpleRNN's do, at .9997 or .9995, and
 '8_heads' is a Mamba-2 of eight decays over the same keys. 'one_filler' is the
 published form, and 'longer' reads three times as many texts. A run takes about
@@ -41,6 +42,7 @@ MATRICES = (
 )
 LONGER = {'train.steps': 3 * STEPS}
 ONE_FILLER = {'data.mqar.filler': 'one'}
+SMALLER = {'cell.key_width': 80, 'cell.value_width': 40}  # 30 KiB of state
 ABLATIONS = {  # of the hardest size: a cell, a rate and what differs
   'simple_rnn-untied': ('simple_rnn', 1e-2, {'model.tied': False}),
   'simple_rnn-small_state': (
@@ -52,6 +54,17 @@ ABLATIONS = {  # of the hardest size: a cell, a rate and what differs
     'simple_rnn',
     1e-2,
     {'cell.gate_bias': 3.0, 'cell.gate_spread': 2.0},
+  ),
+  'simple_rnn-80_keys': ('simple_rnn', 1e-2, SMALLER),
+  'simple_rnn-112_keys': (
+    'simple_rnn',
+    1e-2,
+    {'cell.key_width': 112, 'cell.value_width': 28},
+  ),
+  'simple_rnn-coupled': (
+    'simple_rnn',
+    1e-2,
+    {**SMALLER, 'cell.preset': 'coupled', 'cell.input_gate': False},
   ),
   'gla-keeps': ('gla', 1e-2, {'cell.temperature': 2048.0}),
   'hgrn2-keeps': ('hgrn2', 1e-2, {'cell.lower_bound': 0.999}),
