@@ -11,12 +11,12 @@ up to 64 times, in which one symbol fills the places between the keys, which are
 random here. These models read 24,000 to 96,000 texts once.
 
 'untied' is SimpleRNN with a head of its own, 'small_state' with four heads of
-16 x 16, 'forgets' with its usual gates: what the recipe owes to each; '80_keys',
-'112_keys' and 'coupled' have half the state. 'keeps'
-are cells whose gates start where SimpleRNN's do, at .9997 or .9995, and
-'8_heads' is a Mamba-2 of eight decays over the same keys. 'one_filler' is the
-published form, and 'longer' reads three times as many texts. A run takes about
-4 minutes on a core. More seeds of the hardest:
+16 x 16, 'forgets' with its usual gates: what the recipe owes to each.
+'80_keys', '112_keys' and 'coupled' have half the state. 'keeps' are cells whose
+gates start where SimpleRNN's do, at .9997 or .9995, and '8_heads' is a Mamba-2
+of eight decays over the same keys. 'one_filler' is the published form, and
+'longer' reads three times as many texts. A run takes about 4 minutes on a core.
+More seeds of the hardest:
 --only='simple_rnn/256-16/0.01' --seeds=0,1,2,3,4.
 """
 
