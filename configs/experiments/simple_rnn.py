@@ -42,6 +42,8 @@ CHANGES = {
   '8_heads': {'cell.heads': 8},
   '32_keys': {'cell.key_width': 32},
   '64_keys': {'cell.key_width': 64},
+  '2_taps': {'cell.convolution': 2},
+  '3_taps': {'cell.convolution': 3},
   '8_taps': {'cell.convolution': 8},
   'no_skip': {'cell.skip': False},
   'no_input_gate': {'cell.input_gate': False},
