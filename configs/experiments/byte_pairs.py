@@ -91,6 +91,7 @@ ONE_CHANGE = {
   },
   'config-2_layers': {'model.layers': 2, 'model.unroll': 2},
   'config-4_layers': {'model.layers': 4, 'model.unroll': 4},
+  'config-half_mlp': {'model.mlp_width': 128, 'cell.value_width': 72},
   'config-half_the_batch': {'data.batch_size': 4, 'train.steps': 2700},
   'config-rate_.004': {'optimizer.learning_rate': 4e-3},
   'config-rate_.009': {'optimizer.learning_rate': 9e-3},

@@ -50,11 +50,17 @@ CHANGES = {
   'no_bias_of_taps': {'cell.taps_bias': False},
   'taps_near_the_identity': {'cell.even_taps': False},
   'half_mlp': {'model.mlp_width': 256},
+  'quarter_mlp': {'model.mlp_width': 128},
+  'no_mlp': {'model.mlp_width': 0},
   'channel_mix': {'model.mlp': 'channel_mix', 'model.mlp_width': 768},
   'small_embedding': {'model.embedding_scale': 0.3},
   'small_branches': {'model.branch_scale': 0.3},
   'small_kernels': {'model.kernel_scale': 0.02},
   'embedding_norm': {'model.embedding_norm': True},
+}
+OTHERS = {  # with half the MLP
+  'mamba2-half_mlp': ('mamba2', 'value_width', 136),
+  'qrnn-half_mlp': ('qrnn', 'state_width', 239),
 }
 RATES = 3e-3, 6e-3
 
@@ -67,6 +73,12 @@ def get_grid():
     steps[name] = _coupled(changed)
   changes = GATES | {name: ALIKE | own for name, own in CHANGES.items()}
   models = steps | {name: _coupled(own) for name, own in changes.items()}
+  for name, (cell, option, width) in OTHERS.items():
+    models[name] = {
+      'config': f'configs/tiny_shakespeare.py:{cell}',
+      'model.mlp_width': 256,
+      f'cell.{option}': width,
+    }
   return grid.Grid(
     title='SimpleRNN, one change at a time',
     config='configs/tiny_shakespeare.py',
