@@ -80,8 +80,12 @@ ONE_CHANGE = {
     'optimizer.b1': 0.95,
     'optimizer.nesterov': True,
   },
-  'config-embedding_3': {'optimizer.multipliers': (('embedding/.*', 3.0),)},
-  'config-embedding_10': {'optimizer.multipliers': (('embedding/.*', 10.0),)},
+  **{
+    f'config-embedding_{times}': {
+      'optimizer.multipliers': (('embedding/.*', float(times)),)
+    }
+    for times in (3, 10, 30, 100)
+  },
   'config-head_3': {'optimizer.multipliers': (('head/.*', 3.0),)},
   'config-head_third': {'optimizer.multipliers': (('head/.*', 0.3),)},
   'config-tied': {'model.tied': True},
