@@ -8,6 +8,7 @@ The files of configs/stdlib_bytes.py. A token is about three bytes, so that as
 many steps read three times as much text. What counts in minutes is the number
 of steps, so the model is narrow, and that batches differ: a segment is one
 window, and the state is carried only where the model is evaluated and used.
+Embeddings have a rate of their own, as a token is seldom in a batch.
 docs/results.md has the steps to this config.
 """
 
@@ -31,6 +32,7 @@ def get_config():
 
   config.optimizer.name = 'muon'
   config.optimizer.learning_rate = 6e-3
+  config.optimizer.multipliers = (('embedding/.*', 30.0),)
 
   config.train.steps = 1600
   config.train.checkpoint_every = 400
