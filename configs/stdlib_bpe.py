@@ -13,6 +13,7 @@ docs/results.md has the steps to this config.
 """
 
 from configs import stdlib_bytes
+from rnn_jax import config as config_lib
 
 
 def get_config():
@@ -33,8 +34,12 @@ def get_config():
   config.optimizer.name = 'muon'
   config.optimizer.learning_rate = 6e-3
   config.optimizer.multipliers = (('embedding/.*', 30.0),)
+  config.optimizer.preconditioning = 'aol'
+  config.optimizer.newton_schulz_steps = 3
+  config_lib.override(config, {'schedule.name': 'linear'})
+  config.schedule.final_learning_rate = 0.0
 
-  config.train.steps = 1600
-  config.train.checkpoint_every = 400
-  config.evaluate.every = 400
+  config.train.steps = 1700
+  config.train.checkpoint_every = 425
+  config.evaluate.every = 425
   return config

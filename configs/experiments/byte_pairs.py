@@ -74,7 +74,13 @@ SAME_TIME = {
     'cell.value_width': 32,
   },
 }
-ONE_RATE = {'optimizer.multipliers': ()}
+ONE_RATE = _steps(1600) | {
+  'optimizer.multipliers': (),
+  'optimizer.preconditioning': 'frobenius',
+  'optimizer.newton_schulz_steps': 5,
+  'schedule.name': 'cosine',
+  'schedule.final_learning_rate': 1e-4,
+}
 ONE_CHANGE = {
   'config': {},
   'config-b1_.95_nesterov': {
