@@ -4,6 +4,7 @@ The code of each figure is next to its data. No figure needs a display.
 """
 
 import io
+import math
 import pathlib
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ BLUE, ORANGE = COLORS[:2]
 LINES = '-', '--', ':', '-.'
 MARKERS = 'osD^vPX'
 DPI = 140
+LEGEND_ROWS = 4  # for which a figure has room
 PLAIN = 1e-4, 1e7  # a logarithmic axis between these has no powers of ten
 
 Figure = matplotlib.figure.Figure
@@ -185,7 +187,7 @@ def bars(
 
 
 def legend_below(figure: Figure, *panels: Axes) -> None:
-  """Draws one legend below all panels, where it covers no data."""
+  """Draws one legend below all panels; the figure grows by its later rows."""
   handles: dict[str, Any] = {}
   for axes in panels:
     for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -193,12 +195,15 @@ def legend_below(figure: Figure, *panels: Axes) -> None:
   if handles:
     # In points: at size 8 a letter is 5 wide; line, marker and gaps are 50.
     column = 5 * max(map(len, handles)) + 50
-    columns = int(72 * figure.get_figwidth() / column)
+    columns = max(1, int(72 * figure.get_figwidth() / column))
+    rows = math.ceil(len(handles) / columns)
+    more = max(0, rows - LEGEND_ROWS) * 12 / 72  # 12 points each
+    figure.set_figheight(figure.get_figheight() + more)
     figure.legend(
       handles.values(),
       handles.keys(),
       loc='outside lower center',
-      ncols=max(1, min(columns, len(handles))),
+      ncols=min(columns, len(handles)),
       fontsize=8,
       frameon=False,
     )

@@ -23,7 +23,8 @@ MEMORY_LABELS = {
   'peak_memory_bytes': 'peak memory of the process (MiB)',
 }
 
-Curve = list[tuple[int, float, float]]  # (step, training seconds, loss)
+# (step, training seconds, loss); without seconds if other work ran meanwhile.
+Curve = list[tuple[int, float | None, float]]
 
 
 def draw(
@@ -74,8 +75,8 @@ def curves(rows: records.Rows) -> dict[str, list[Curve]]:
 
 def band(
   runs: list[Curve],
-) -> list[tuple[int, float, float, float, float]]:
-  """Returns (step, mean seconds, mean, least, greatest loss).
+) -> list[tuple[int, float | None, float, float, float]]:
+  """Returns (step, mean seconds if all are known, mean, least, greatest loss).
 
   Only of steps where all seeds have a loss: seeds that stopped early would
   pull the mean about.
@@ -85,7 +86,7 @@ def band(
   for step in sorted(set.intersection(*map(set, by_step))):
     seconds, losses = zip(*(run[step] for run in by_step), strict=True)
     mean = statistics.fmean(losses)
-    spent = statistics.fmean(seconds)
+    spent = None if None in seconds else statistics.fmean(seconds)
     points.append((step, spent, mean, min(losses), max(losses)))
   return points
 
@@ -99,11 +100,13 @@ def _curves(looks, by_variant):
   for name, points in bands.items():
     steps, seconds, mean, low, high = zip(*points, strict=True)
     for axes, x in ((by_step, steps), (by_time, seconds)):
+      if None in x:
+        continue
       axes.plot(x, mean, ms=3.5, lw=1.6, label=name, **looks[name]._asdict())
       axes.fill_between(x, low, high, color=looks[name].color, alpha=0.18, lw=0)
   by_step.set(xlabel='step', ylabel='validation loss')
   by_time.set(xlabel='training seconds, with compilation')
-  longest = max(point[1] for points in bands.values() for point in points)
+  longest = max(point[1] or 0 for points in bands.values() for point in points)
   by_time.set_xlim(0, 1.05 * longest or 1)
   if any(len(runs) > 1 for runs in by_variant.values()):
     figure.suptitle('Means over seeds; the band is their range', fontsize=9)

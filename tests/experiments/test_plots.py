@@ -77,8 +77,25 @@ def test_one_variant_has_curves_and_nothing_to_compare(tmp_path):
   assert [name for name, _ in drawn] == ['curves.png']
 
 
-def test_no_legend_is_wider_than_its_figure():
-  for count, letters in ((2, 5), (4, 14), (12, 28), (9, 40)):
+def test_a_curve_without_times_is_drawn_by_steps_only():
+  timed = [[(1, 2.0, 0.9), (2, 4.0, 0.7)]]
+  untimed = [[(1, None, 0.8), (2, None, 0.6)]]
+  assert plots.band(timed + untimed)[0] == (
+    1,
+    None,
+    pytest.approx(0.85),
+    0.8,
+    0.9,
+  )
+  looks = shared.looks(['timed', 'untimed'])
+  figure = plots._curves(looks, {'timed': timed, 'untimed': untimed})
+  by_step, by_time = figure.axes
+  assert [line.get_label() for line in by_step.lines] == ['timed', 'untimed']
+  assert [line.get_label() for line in by_time.lines] == ['timed']
+
+
+def test_a_legend_fits_the_figure_and_leaves_room_for_the_axes():
+  for count, letters in ((2, 5), (4, 14), (12, 28), (9, 40), (30, 40)):
     figure, axes = shared.panel((6.4, 4.4))
     for n in range(count):
       axes.plot([0], [0], 'o', label=f'{n:02}'.rjust(letters, 'n'))
@@ -86,6 +103,8 @@ def test_no_legend_is_wider_than_its_figure():
     backend_agg.FigureCanvasAgg(figure).draw()
     box = figure.legends[0].get_window_extent()
     assert box.x0 >= 0 and box.x1 <= figure.bbox.width, (count, letters)
+    assert axes.get_window_extent().height > 2 * shared.DPI, (count, letters)
+    assert box.y1 < axes.get_window_extent().y0, (count, letters)
 
 
 @pytest.mark.parametrize('rows', ({}, made.rows(made.row('wide', 0))))
