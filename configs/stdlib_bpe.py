@@ -8,12 +8,11 @@ The files of configs/stdlib_bytes.py. A token is about three bytes, so that as
 many steps read three times as much text. What counts in minutes is the number
 of steps, so the model is narrow, and that batches differ: a segment is one
 window, and the state is carried only where the model is evaluated and used.
-Embeddings have a rate of their own, as a token is seldom in a batch.
+Embeddings have a higher learning rate, because most tokens are rare in a batch.
 docs/results.md has the steps to this config.
 """
 
 from configs import stdlib_bytes
-from rnn_jax import config as config_lib
 
 
 def get_config():
@@ -36,7 +35,7 @@ def get_config():
   config.optimizer.multipliers = (('embedding/.*', 30.0),)
   config.optimizer.preconditioning = 'aol'
   config.optimizer.newton_schulz_steps = 3
-  config_lib.override(config, {'schedule.name': 'linear'})
+  config.schedule.name = 'linear'
   config.schedule.final_learning_rate = 0.0
 
   config.train.steps = 1700

@@ -9,9 +9,10 @@
 A dialogue gives one pair, its first turn and the reply, in batches of 32; AdamW
 at 1e-3, 10 epochs at most, or until 5 of them have brought no lower loss; the
 checkpoint with the lowest loss; greedy replies of 50 tokens at most. The
-published vocabulary isn't known; this is that of configs/daily_dialog.py, whose
-model 'improved' is, trained in the same way. Which BLEU was published isn't
-known either: there is that of all replies and the mean of sentences.
+published vocabulary isn't known; this is that of configs/daily_dialog.py.
+'improved' is the model of that config, trained in the same way. Which BLEU was
+published isn't known either: both the corpus BLEU and the mean of the replies'
+are reported.
 configs/experiments/daily_dialog.py compares models on all turns.
 """
 
