@@ -2,11 +2,19 @@
 
   python -m launch.experiments --grid=stdlib_steps --workdir=runs/stdlib_steps
 
-One seed, on two idle cores, 10 minutes. The seeds of stdlib.py are what the
-losses are compared by.
+One seed, on two idle cores, half an hour: 'byte_pairs-wider' takes 20 minutes.
+The seeds of stdlib.py are what the losses are compared by.
 """
 
 from rnn_jax.experiments import grid
+
+WIDER = {
+  'model.width': 192,
+  'model.mlp_width': 384,
+  'cell.value_width': 56,
+  'train.steps': 4300,
+  'evaluate.every': 1075,
+}
 
 
 def get_grid():
@@ -14,7 +22,11 @@ def get_grid():
   return grid.Grid(
     title="Python's standard library, one seed on two idle cores",
     config='configs/stdlib_bytes.py',
-    variants={'bytes': {}, 'byte_pairs': {'config': 'configs/stdlib_bpe.py'}},
+    variants={
+      'bytes': {},
+      'byte_pairs': {'config': 'configs/stdlib_bpe.py'},
+      'byte_pairs-wider': {'config': 'configs/stdlib_bpe.py'} | WIDER,
+    },
     metrics=(('bits_per_byte', 'lower', 'bits per byte'),),
     split='test',
     seeds=(0,),
