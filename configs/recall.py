@@ -4,9 +4,9 @@
   python -m launch.train --config=configs/recall.py:attention \\
       --config.cell.window=32 --workdir=runs/recall_window
 
-The models are simple_rnn (improved), simple (the published preset) and
-attention, with 24,576 to 25,408 weights per layer, or any other cell in
-rnn_jax/cells with its default options. Set the gap with
+The models are simple_rnn (improved), two of its presets, simple (as published)
+and coupled, and attention, with 24,576 to 25,408 weights per layer, or any
+other cell in rnn_jax/cells with its default options. Set the gap with
 --config.data.synthetic.distance and adjust data.length and data.boundaries to
 it. Other sources are copying and selective_copying. docs/analysis.md has
 results.
@@ -23,8 +23,16 @@ CELLS = {
     'key_width': 64,
     'value_width': 96,
   },
+  'coupled': {
+    'preset': 'coupled',
+    'heads': 4,
+    'key_width': 16,
+    'value_width': 28,
+  },
   'attention': {'heads': 4, 'head_width': 24},
 }
+
+PRESETS = 'simple', 'coupled'  # of simple_rnn
 
 
 def get_config(model='simple_rnn'):
@@ -36,7 +44,7 @@ def get_config(model='simple_rnn'):
   known = sorted({*CELLS, *config_lib.names('cells')})
   if model not in known and '.' not in model:  # a dot: a module of one's own
     raise errors.InputError(f'configs/recall.py:{model}: choose one of {known}')
-  cell = 'simple_rnn' if model == 'simple' else model
+  cell = 'simple_rnn' if model in PRESETS else model
   config = config_lib.default(cell, task='recall', source='recall')
   config.cell.update(CELLS.get(model, {}))
 

@@ -45,7 +45,7 @@ def get_grid():
       f'{model}-{name}': {'config': f'configs/recall.py:{model}', **SHARED}
       | steps
       for name, steps in (('initial', INITIAL), ('trained', TRAINED))
-      for model in ('simple_rnn', 'simple')
+      for model in ('simple_rnn', 'simple', 'coupled')
     },
     metrics=(
       *((f'flow.{n}', 'higher', f'from {n}') for n in _octaves()),

@@ -18,6 +18,10 @@ MODELS = {cell: (cell, {}) for cell in _widths.CELLS} | {
   f'{cell}-beta_2': (cell, {'cell.max_beta': 2.0})
   for cell in ('deltanet', 'gated_deltanet', 'kda')
 }
+MODELS['simple_rnn-coupled'] = (
+  'simple_rnn',
+  {'cell.preset': 'coupled', 'cell.value_width': 28},
+)
 
 
 def get_grid():

@@ -14,10 +14,11 @@ from rnn_jax.experiments import grid
 MODELS = {  # a model of configs/recall.py, and the window of its attention
   'simple_rnn': ('simple_rnn', 0),
   'simple': ('simple', 0),
+  'coupled': ('coupled', 0),
   'attention-window_32': ('attention', 32),
   'attention': ('attention', 0),
 }
-LONGER = ('simple_rnn', 'attention')
+LONGER = ('simple_rnn', 'coupled', 'attention')
 DISTANCES = (16, 64, 256)
 PAIRS, SYMBOLS, BATCH = 4, 8, 32
 STEPS = {'recall': 500, 'copying': 300}

@@ -11,8 +11,9 @@ keys and 64 values, width 128; the model writes the class's name; AdamW at 1e-3,
 batches of 32, 10 epochs at most, or until 5 of them have brought no lower loss;
 the checkpoint with the lowest loss. The published vocabulary isn't known; this
 is the config's. 'improved' is the config's model; 'improved_luong' adds
-attention over its past outputs; 'improved_alone' has no evidence of naive
-Bayes, and a higher rate and more steps to make up for it.
+attention over its past outputs; 'coupled' is this preset with as many weights;
+'improved_alone' has no evidence of naive Bayes, and a higher rate and more
+steps to make up for it.
 """
 
 from configs import published
@@ -34,6 +35,7 @@ ALONE = {
   'optimizer.learning_rate': 2e-3,
   'train.steps': 1500,
 }
+COUPLED = {'cell.preset': 'coupled', 'cell.value_width': 40}
 
 
 def get_grid():
@@ -41,7 +43,8 @@ def get_grid():
   return grid.Grid(
     title='SimpleRNN on Rotten Tomatoes',
     config='configs/rotten_tomatoes.py',
-    variants=published.variants(RECIPE) | {'improved_alone': ALONE},
+    variants=published.variants(RECIPE)
+    | {'improved_alone': ALONE, 'coupled': COUPLED},
     metrics=(
       ('accuracy', 'higher', 'accuracy'),
       ('macro_f1', 'higher', 'macro F1'),
