@@ -29,6 +29,7 @@ SOURCES = (
   'linear_scan.cc',
   'gated.cc',
   'gated_layers.cc',
+  'products.cc',
 )
 TARGETS = (  # names of the handlers
   'gla_forward',
@@ -51,6 +52,10 @@ TARGETS = (  # names of the handlers
   'rhn_backward',
   'gru_before_forward',
   'gru_before_backward',
+  'product_floats',
+  'product_int8',
+  'product_int8_blocks',
+  'product_int4',
 )
 FOLDER = pathlib.Path(__file__).parent
 _LOCK = threading.Lock()

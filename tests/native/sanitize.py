@@ -15,6 +15,7 @@ import numpy as np
 from rnn_jax.native import library
 from rnn_jax.ops import gated
 from rnn_jax.ops import gated_layers
+from rnn_jax.ops import products
 from rnn_jax.ops.delta import native as delta_native
 from rnn_jax.ops.gla import native as gla_native
 from rnn_jax.ops.gla import projected as gla_projected
@@ -140,6 +141,14 @@ def layered_cells():
     yield kind, B, L, S
 
 
+def packed_products():
+  shapes = itertools.product((1, 2, 3, 7), (1, 31, 33, 600), WIDTHS)
+  for (B, K, F), format in itertools.product(shapes, products.FORMATS):
+    x, w = _arrays((B, K), (K, F))
+    products.multiply(x, products.pack(w, format)).block_until_ready()
+    yield format, B, K, F
+
+
 def main():
   if why := library.lacking():
     raise SystemExit(f'nothing is checked: {why}')
@@ -151,6 +160,7 @@ def main():
     projected,
     gated_cells,
     layered_cells,
+    packed_products,
   ):
     count = sum(1 for _ in kernel())
     print(f'{kernel.__name__}: {count} shapes', flush=True)

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from rnn_jax.ops import gla
+from rnn_jax.ops import products
 from tests.ops import test_gated_layers
+from tests.ops import test_products
 from tests.ops.gla import test_projected
 from tests.ops.gla import test_properties
 from tests.support import tiny
@@ -48,12 +50,22 @@ def layers(kind, depth):
   return test_gated_layers.both_ways(kind, depth, x, starts, d)
 
 
+def product(format):
+  """Enough weights for several threads."""
+  packed = products.pack(test_products.draw(600, 1000), format, 'native')
+  return products.multiply(test_products.draw(3, 600), packed)
+
+
 CASES = {
   'gla': recurrence,
   'gla from its projection': projected,
   **{
     f'{kind} {depth}': functools.partial(layers, kind, depth)
     for kind, depth in test_gated_layers.KINDS
+  },
+  **{
+    f'product in {format}': functools.partial(product, format)
+    for format in products.FORMATS
   },
 }
 

@@ -1,0 +1,130 @@
+// Products of 16-bit numbers with packed ones of 8 or 4 bits: exact sums.
+//
+// A panel has 16 columns. Its numbers come in pairs, those of rows k and k + 1:
+// Numbers holds such a pair of each column, Sums one int32 of each column.
+#ifndef RNN_JAX_NATIVE_PAIRS_H_
+#define RNN_JAX_NATIVE_PAIRS_H_
+
+#include "activations.h"
+#if defined(__SSE2__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace rnn_jax {
+
+constexpr int kColumns = 16;                // of a panel
+constexpr int kParts = kColumns / kWidth;  // vectors of a panel's columns
+
+typedef int16_t Shorts __attribute__((vector_size(4 * kWidth)));
+typedef int8_t Bytes __attribute__((vector_size(2 * kWidth)));
+typedef uint8_t Nibbles __attribute__((vector_size(16)));
+typedef uint16_t Wide __attribute__((vector_size(32)));
+
+struct Numbers {
+  Shorts part[kParts];
+};
+struct Sums {
+  Integers part[kParts];
+};
+struct Columns {
+  Vector part[kParts];
+};
+
+// 32 numbers of 8 bits: column 0's pair, column 1's, ...
+inline Numbers unpack_int8(const int8_t* p) {
+  Numbers n;
+  for (int i = 0; i < kParts; ++i) {
+    Bytes bytes;
+    std::memcpy(&bytes, p + i * sizeof(Bytes), sizeof(Bytes));
+    n.part[i] = __builtin_convertvector(bytes, Shorts);
+  }
+  return n;
+}
+
+// 32 numbers from 0 to 15: those of columns 0 to 7 in the lower halves of 16
+// bytes, those of columns 8 to 15 in the upper ones.
+inline Numbers unpack_int4(const uint8_t* p) {
+  Nibbles nibbles;
+  std::memcpy(&nibbles, p, sizeof(nibbles));
+  Wide wide = __builtin_convertvector(nibbles, Wide), halves[2];
+  halves[0] = wide & 15;
+  halves[1] = wide >> 4;
+  Numbers n;
+  static_assert(sizeof(n) == sizeof(halves), "16 pairs");
+  std::memcpy(&n, halves, sizeof(n));
+  return n;
+}
+
+// sums += x[0] * (the first of each pair) + x[1] * (the second).
+inline void add(Sums& sums, const Numbers& n, const int16_t* x) {
+  int32_t pair;
+  std::memcpy(&pair, x, sizeof(pair));
+  for (int i = 0; i < kParts; ++i) {
+    Shorts both = (Shorts)(pair + Integers{});
+#if defined(__AVX512VNNI__)
+    sums.part[i] = (Integers)_mm512_dpwssd_epi32(
+        (__m512i)sums.part[i], (__m512i)n.part[i], (__m512i)both);
+#elif defined(__AVX512BW__)
+    sums.part[i] +=
+        (Integers)_mm512_madd_epi16((__m512i)n.part[i], (__m512i)both);
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+    sums.part[i] +=
+        (Integers)_mm256_madd_epi16((__m256i)n.part[i], (__m256i)both);
+#elif defined(__SSE2__) && !defined(__AVX__)
+    sums.part[i] +=
+        (Integers)_mm_madd_epi16((__m128i)n.part[i], (__m128i)both);
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    int16x8_t a = (int16x8_t)n.part[i], b = (int16x8_t)both;
+    sums.part[i] += (Integers)vpaddq_s32(
+        vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b));
+#else
+    for (int c = 0; c < kWidth; ++c) {
+      sums.part[i][c] += n.part[i][2 * c] * both[0] +
+                         n.part[i][2 * c + 1] * both[1];
+    }
+#endif
+  }
+}
+
+inline float half_to_float(uint16_t half) {
+  uint32_t sign = uint32_t{half} >> 15 << 31, bits = half & 0x7fffu;
+  float x;
+  if (bits < 0x400) {  // subnormal, or 0
+    x = bits * 5.9604644775390625e-8f;  // 2^-24
+    std::memcpy(&bits, &x, sizeof(bits));
+  } else {
+    bits = (bits << 13) + (bits < 0x7c00 ? 0x38000000u : 0x70000000u);
+  }
+  bits |= sign;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+// A float16 of each column.
+inline Columns unpack_scales(const uint16_t* p) {
+  Columns scales;
+  for (int i = 0; i < kParts; ++i, p += kWidth) {
+#if defined(__AVX512F__)
+    scales.part[i] = (Vector)_mm512_cvtph_ps(
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__F16C__)
+    scales.part[i] = (Vector)_mm256_cvtph_ps(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+    for (int c = 0; c < kWidth; ++c) scales.part[i][c] = half_to_float(p[c]);
+#endif
+  }
+  return scales;
+}
+
+inline void add_scaled(Columns& to, const Sums& sums, const Columns& scales) {
+  for (int i = 0; i < kParts; ++i) {
+    to.part[i] += __builtin_convertvector(sums.part[i], Vector) * scales.part[i];
+  }
+}
+
+}  // namespace rnn_jax
+
+#endif  // RNN_JAX_NATIVE_PAIRS_H_
