@@ -23,8 +23,8 @@ import numpy as np
 
 from rnn_jax.inference import decode
 from rnn_jax.models import classifier
-from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
+from rnn_jax.models import packed_weights
 from rnn_jax.models import vision
 from rnn_jax.ops import pooling
 
@@ -204,8 +204,7 @@ def _pooled_pixels(model, params, image_BxHxWxC):
 
 
 def _variables(params):
-  packed = int8_weights.is_packed(params)
-  return {'params': int8_weights.unpack(params) if packed else params}
+  return {'params': packed_weights.unpack(params)}
 
 
 def _placed(params):

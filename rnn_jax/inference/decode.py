@@ -13,8 +13,8 @@ on only the state is needed, which is constant in size.
 
 Shapes: tokens and starts BxL, logits BxV; new tokens BxN. Any model works that
 takes (state, tokens, starts) and returns (state, logits); `inference.layers`
-has the fastest form. Parameters may be packed in 8 bits
-(models/int8_weights.py) and stay packed between steps.
+has the fastest form. Parameters may be packed (models/packed_weights.py) and
+stay so between steps.
 """
 
 import functools
@@ -31,7 +31,7 @@ import numpy as np
 from rnn_jax.inference import row_adapters
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
-from rnn_jax.models import int8_weights
+from rnn_jax.models import packed_weights
 
 PREFILL_MULTIPLE = 64
 MIN_BUFFER = 16
@@ -236,13 +236,14 @@ def apply(
   Returns:
     What `method` returns: (state, logits_BxLxV).
   """
-  if int8_weights.is_packed(params):
-    # Otherwise XLA unpacks them once, before the loop over steps.
-    params, state = jax.lax.optimization_barrier((params, state))
-    params = int8_weights.unpack(params)
-  return model.apply(
-    {'params': params}, state, tokens_BxL, starts_BxL, method=method
-  )
+  run = functools.partial(model.apply, method=method)
+  if not packed_weights.is_packed(params):
+    return run({'params': params}, state, tokens_BxL, starts_BxL)
+  # Otherwise XLA unpacks some of them once, before the loop over steps.
+  params, state = jax.lax.optimization_barrier((params, state))
+  params = packed_weights.unpack(params, packed_weights.multiplied(model))
+  with packed_weights.multiplying():
+    return run({'params': params}, state, tokens_BxL, starts_BxL)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)

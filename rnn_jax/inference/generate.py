@@ -38,14 +38,15 @@ from rnn_jax.inference import prompts as prompts_lib
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling as sampling_lib
 from rnn_jax.inference import text as text_lib
-from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
+from rnn_jax.models import packed_weights
+from rnn_jax.ops import products
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.system import activity
 from rnn_jax.system import bounds
 
-WEIGHTS = ('float32', 'int8')
+WEIGHTS = products.FORMATS
 SLICE = 16  # tokens between two checks by the host
 LONGEST = 4096  # tokens per call to the device
 PROGRAMS = 16  # that a generator keeps: those used last
@@ -125,7 +126,7 @@ class Generator:
   ):
     """Takes a model and its parameters; `weights` is their format.
 
-    Parameters that are packed already stay so with 'int8'.
+    Parameters that are packed already stay as they are.
 
     Raises:
       InputError: `weights` is not in WEIGHTS.
@@ -139,8 +140,8 @@ class Generator:
     )
     params = jax.device_put(params, jax.local_devices()[0])
     self.params = jax.jit(layers.unstack)(params)
-    if weights == 'int8' and not int8_weights.is_packed(self.params):
-      self.params = jax.jit(int8_weights.pack)(self.params)
+    if weights != 'float32' and not packed_weights.is_packed(self.params):
+      self.params = packed_weights.pack(self.params, weights)
     self._programs = collections.OrderedDict()
     self.compilations = 0
 
@@ -153,8 +154,8 @@ class Generator:
   ) -> 'Generator':
     """Restores a run: its 'best' or 'latest' checkpoint, or that of a step.
 
-    If none was evaluated, the best is the latest. Matrices are held in float32,
-    or rounded to 8 bits with `weights='int8'`: see models/int8_weights.py.
+    If none was evaluated, the best is the latest. Matrices are held in one of
+    WEIGHTS: see ops/products/formats.py.
 
     Raises:
       InputError: `workdir` has no run or no such checkpoint, or `weights` is

@@ -36,7 +36,7 @@ from rnn_jax.inference import sampling
 from rnn_jax.inference import score as score_lib
 from rnn_jax.inference import surprise
 from rnn_jax.inference import text as text_lib
-from rnn_jax.models import int8_weights
+from rnn_jax.models import packed_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import compile_cache
 
@@ -65,9 +65,10 @@ class Model:
     _check_weights(weights)
     self.bundle = bundle
     self._params = bundle.params
-    if weights == 'int8':
-      self._params = jax.jit(int8_weights.pack)(jax.device_put(bundle.params))
-      rounded = jax.device_get(jax.jit(int8_weights.unpack)(self._params))
+    if weights != 'float32':
+      params = jax.device_put(bundle.params)
+      self._params = packed_weights.pack(params, weights)
+      rounded = jax.device_get(packed_weights.unpack(self._params))
       self.bundle = dataclasses.replace(bundle, params=rounded)
     self._weights = weights
 

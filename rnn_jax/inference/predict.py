@@ -22,7 +22,6 @@ from rnn_jax.inference import classify
 from rnn_jax.inference import decode
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
-from rnn_jax.models import int8_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import calibration
 
@@ -59,7 +58,7 @@ class Predictor:
     params: Any,
     temperature: float | None = None,
   ) -> None:
-    """Takes a run's model; parameters may be packed in 8 bits.
+    """Takes a run's model; parameters may be packed.
 
     Args:
       config: of the run.
@@ -87,9 +86,7 @@ class Predictor:
       tokenizer, config.task, config.data, config.data.length
     )
     if config.task.writes_text:
-      self._generator = generate.Generator(
-        self._model, params, tokenizer, weights=_format(params)
-      )
+      self._generator = generate.Generator(self._model, params, tokenizer)
       self._answer = self._write
 
   def predict(
@@ -233,10 +230,6 @@ def _abstained(prediction, threshold):
 def shortest(p: np.float32) -> float:
   """Returns the shortest decimal that reads back as the same float32."""
   return float(str(np.float32(p)))
-
-
-def _format(params):
-  return 'int8' if int8_weights.is_packed(params) else 'float32'
 
 
 def _text(text):

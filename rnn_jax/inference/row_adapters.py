@@ -29,8 +29,8 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.cells.parts import by_head
 from rnn_jax.inference import layers
-from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
+from rnn_jax.models import packed_weights
 from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
 
@@ -126,7 +126,7 @@ def check(model: nn.Module, params: PyTree, table: Table) -> None:
   def step(params, table):
     state = model.apply({}, B, method='init_state')
     tokens = jnp.zeros((B, 1), jnp.int32)
-    params = {'params': int8_weights.unpack(params)}
+    params = {'params': packed_weights.unpack(params)}
     with applied(take(table, jnp.zeros(B, jnp.int32)), seen):
       return model.apply(params, state, tokens)
 
@@ -168,16 +168,19 @@ def _find(context):
   """Returns (name of the matrix that a call reads, what its change adds)."""
   module, method = context.module, context.method_name
   path = '/'.join(module.path)
-  if method == 'uncapped' and isinstance(module, language_model.LanguageModel):
-    if module.config.tied:
-      return 'embedding/embedding', _of_tied_head
-    return 'head/kernel', _of_dense
+  if isinstance(module, language_model.LanguageModel):
+    embedding, head = packed_weights.EMBEDDING, packed_weights.HEAD
+    tied = module.config.tied
+    return {
+      'look_up': (embedding, _of_embedding),
+      'uncapped': (embedding, _of_tied_head) if tied else (head, _of_dense),
+    }.get(method, ('', None))
   if method == '__call__':
     if isinstance(module, nn.Dense):
       return f'{path}/kernel', _of_dense
     if isinstance(module, by_head.Dense):
       return f'{path}/kernel', _of_heads
-    if isinstance(module, nn.Embed):
+    if isinstance(module, nn.Embed) and path != 'embedding':
       return f'{path}/embedding', _of_embedding
   return '', None
 

@@ -25,8 +25,8 @@ from rnn_jax.config import values
 from rnn_jax.inference import framing
 from rnn_jax.inference import layers
 from rnn_jax.inference import surprise
-from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
+from rnn_jax.models import packed_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 from rnn_jax.system import bounds
@@ -275,7 +275,7 @@ def _values(model, top_k, params, state, chunk):
 
 def _run_model(model, method, params, state, chunk):
   state, rows_BxLxN = model.apply(
-    {'params': int8_weights.unpack(params)},
+    {'params': packed_weights.unpack(params)},
     state,
     chunk.read_BxL,
     chunk.starts_BxL,

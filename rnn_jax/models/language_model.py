@@ -150,10 +150,11 @@ class LanguageModel(nn.Module):
 
   def embed(self, tokens_BxL: jax.Array) -> jax.Array:
     """Returns c embedding(tokens), BxLxD."""
-    x = self._look_up(tokens_BxL) * self.config.embedding_multiplier
+    x = self.look_up(tokens_BxL) * self.config.embedding_multiplier
     return x.astype(self.policy.activations)
 
-  def _look_up(self, tokens_BxL):
+  def look_up(self, tokens_BxL: jax.Array) -> jax.Array:
+    """Returns rows of the embedding, BxLxD."""
     shards = self.vocabulary_shards
     if shards == 1:
       return self.embedding(tokens_BxL)

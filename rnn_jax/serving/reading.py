@@ -29,7 +29,7 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.inference import decode
 from rnn_jax.inference import row_adapters
-from rnn_jax.models import int8_weights
+from rnn_jax.models import packed_weights
 from rnn_jax.serving import prefixes
 from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import work
@@ -262,7 +262,7 @@ def _read(model, weights, state, tokens_1xL, adapter):
   params = weights.params
   if weights.adapters:
     own = row_adapters.take(weights.adapters, adapter)
-    params = row_adapters.merged(int8_weights.unpack(params), own)
+    params = row_adapters.merged(packed_weights.unpack(params), own)
   state, logits_1x1xV = decode.apply(
     model, params, state, tokens_1xL, method=_last_logits
   )

@@ -16,7 +16,7 @@ from rnn_jax import errors
 from rnn_jax.inference import decode
 from rnn_jax.inference import generate
 from rnn_jax.inference import row_adapters
-from rnn_jax.models import int8_weights
+from rnn_jax.models import packed_weights
 from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import constraint
@@ -65,7 +65,7 @@ class Served:
     self.grammars = constraint.Grammars(self.tokenizer)
     blank = jax.eval_shape(lambda: decode.fresh(model))
     self._state_shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(blank)]
-    packed = int8_weights.is_packed(source.params)
+    packed = packed_weights.is_packed(source.params)
     for name, adapter in adapters.items():
       generate.check_writes(adapter.config)
       if adapter.config.adapters.base == 'int8' and not packed:

@@ -308,8 +308,8 @@ def test_8_bit_matrices_write_what_the_rounded_model_does(built, generator):
   ):
     assert a.tokens == b.tokens
     np.testing.assert_allclose(a.logprob, b.logprob, rtol=1e-5)
-  with pytest.raises(errors.InputError, match="weights='int4': choose one of"):
-    generate.Generator(*built, BYTES, weights='int4')
+  with pytest.raises(errors.InputError, match="weights='int3': choose one of"):
+    generate.Generator(*built, BYTES, weights='int3')
 
 
 def test_options_that_differ_in_numbers_share_programs(built):

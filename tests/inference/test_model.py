@@ -16,7 +16,7 @@ from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import predict
 from rnn_jax.inference import sampling
-from rnn_jax.models import int8_weights
+from rnn_jax.models import packed_weights
 from rnn_jax.runs import bundle as bundle_lib
 from tests.support import bundles
 from tests.support import classifiers
@@ -184,7 +184,7 @@ def test_what_a_model_can_not_do_is_one_line(writer, classifier, tmp_path):
     (lambda: classifier.predict([3]), 'int 3 is not a text'),
     (lambda: classifier.predict('\ud800'), 'an unpaired surrogate'),
     (lambda: rnn_jax.load(tmp_path / 'none'), 'no such folder'),
-    (lambda: rnn_jax.load(tmp_path, weights='int4'), "weights='int4': choose"),
+    (lambda: rnn_jax.load(tmp_path, weights='int3'), "weights='int3': choose"),
   ):
     with pytest.raises(errors.InputError, match=message) as raised:
       call()
@@ -211,7 +211,7 @@ def test_weights_in_8_bits_are_those_of_the_bundle(classifier, writer):
   )
   generator = model_lib.Model(writer.bundle, 'int8').generator
   wanted = generate.Generator.from_bundle(writer.bundle, 'int8').params
-  assert int8_weights.is_packed(generator.params)
+  assert packed_weights.is_packed(generator.params)
   jax.tree.map(np.testing.assert_array_equal, generator.params, wanted)
 
 

@@ -15,7 +15,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import tokenizer_training
 from rnn_jax.inference import framing
 from rnn_jax.inference import score
-from rnn_jax.models import int8_weights
+from rnn_jax.models import packed_weights
 from rnn_jax.runs import bundle as bundle_lib
 from tests.support import corpora
 
@@ -182,8 +182,8 @@ def test_learned_positions_limit_the_length():
 
 def test_packed_weights_score_as_the_rounded_model_does():
   bundle = make()
-  packed = jax.device_get(jax.jit(int8_weights.pack)(bundle.params))
-  rounded = jax.device_get(jax.jit(int8_weights.unpack)(packed))
+  packed = packed_weights.pack(bundle.params, 'int8')
+  rounded = jax.device_get(packed_weights.unpack(packed))
   a, b = (
     score.Scorer(dataclasses.replace(bundle, params=params))
     .score(['gate'], K)[0]

@@ -170,7 +170,8 @@ def test_matrices_in_8_bits_have_adapters(bundle, adapters):
   got = write(served, request)
   want = write(own, models.changed(request, adapter=''))
   assert got.tokens == want.tokens
-  np.testing.assert_allclose(got.logprobs, want.logprobs, 0, 2e-5)
+  # Products with matrices in 8 bits round their other factor to 16 bits.
+  np.testing.assert_allclose(got.logprobs, want.logprobs, 0, 3e-4)
 
 
 def test_new_adapters_serve_new_requests(bundle, adapters):

@@ -39,7 +39,8 @@ class Packed:
   """A matrix as one form reads it.
 
   Attributes:
-    arrays: of numbers, and of scales unless they are floats.
+    arrays: of numbers, and of scales unless they are floats; with leading axes
+      if there are several matrices.
     format: one of FORMATS.
     impl: 'plain' or 'native'.
     shape: (K, F) of the matrix.
@@ -85,8 +86,34 @@ def _pack(w_KxF, format, impl):
 
 @jax.jit
 def unpack(packed: Packed) -> jax.Array:
-  """Returns the matrix that `multiply` multiplies with, KxF in float32."""
+  """Returns the matrix that `multiply` multiplies with, KxF in float32.
+
+  Of several matrices, ...xKxF.
+  """
+  axes = 2
+  if packed.impl == 'native':
+    axes = products_native.AXES[packed.format]
+  if packed.arrays[0].ndim > axes:
+    return jax.vmap(unpack)(packed)
   return formats.dequantize(_rounded(packed))
+
+
+def take(packed: Packed, columns: jax.Array) -> jax.Array:
+  """Returns columns of the matrix, ...xK in float32.
+
+  Args:
+    packed: of `pack`.
+    columns: their indices, ..., from 0 to F - 1.
+  """
+  K, _ = packed.shape
+  index_N = columns.reshape(-1)
+  if packed.impl == 'native':
+    own = packed.arrays, index_N, packed.format, K
+    rows_NxK = products_native.take(*own)
+  else:
+    arrays = tuple(x[:, index_N] for x in packed.arrays)
+    rows_NxK = formats.dequantize(formats.Rounded(*arrays)).T
+  return rows_NxK.reshape(*columns.shape, K)
 
 
 def multiply(x: jax.Array, packed: Packed) -> jax.Array:
@@ -111,6 +138,8 @@ def _multiply(x_BxK, packed):
   if packed.impl == 'native':
     own = packed.arrays, packed.format, packed.shape[1]
     return products_native.multiply(x_BxK, *own)
+  # Otherwise XLA unpacks it once, before a loop over steps.
+  x_BxK, packed = jax.lax.optimization_barrier((x_BxK, packed))
   return _dot(x_BxK, unpack(packed), 0)
 
 

@@ -30,6 +30,9 @@ TARGETS = {
   'int4': 'product_int4',
 }
 
+# Axes of the numbers of one packed matrix.
+AXES = {'float32': 3, 'bfloat16': 3, 'int8': 4, 'int8_blocks': 5, 'int4': 4}
+
 lacking = checks.lacking_native
 
 
@@ -75,6 +78,18 @@ def unpack(
   numbers = numbers.reshape(numbers.shape[0], -1, COLUMNS)
   own = scales[0] if format in formats.BLOCKED else scales[0][:, None]
   return formats.Rounded(_columns(numbers)[:K, :F], _columns(own)[:, :F])
+
+
+def take(
+  packed: tuple[jax.Array, ...], columns_N: jax.Array, format: str, K: int
+) -> jax.Array:
+  """Returns columns of the matrix, NxK in float32."""
+  panels = tuple(x[columns_N // COLUMNS] for x in packed)
+  shape = K, len(columns_N) * COLUMNS
+  w_KxF = formats.dequantize(unpack(panels, format, shape))
+  w_KxNx16 = w_KxF.reshape(K, -1, COLUMNS)
+  at_1xNx1 = (columns_N % COLUMNS)[None, :, None]
+  return jnp.take_along_axis(w_KxNx16, at_1xNx1, 2)[..., 0].T
 
 
 def multiply(
