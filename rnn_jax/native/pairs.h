@@ -48,12 +48,16 @@ inline Numbers unpack_int8(const int8_t* p) {
 inline Numbers unpack_int4(const uint8_t* p) {
   Nibbles nibbles;
   std::memcpy(&nibbles, p, sizeof(nibbles));
-  Wide wide = __builtin_convertvector(nibbles, Wide), halves[2];
-  halves[0] = wide & 15;
-  halves[1] = wide >> 4;
+  Wide wide = __builtin_convertvector(nibbles, Wide);
+  Wide halves[2] = {wide & 15, wide >> 4};
   Numbers n;
   static_assert(sizeof(n) == sizeof(halves), "16 pairs");
+#if defined(__AVX512F__)  // through memory, it would wait for both stores
+  n.part[0] = (Shorts)_mm512_inserti64x4(
+      _mm512_castsi256_si512((__m256i)halves[0]), (__m256i)halves[1], 1);
+#else
   std::memcpy(&n, halves, sizeof(n));
+#endif
   return n;
 }
 

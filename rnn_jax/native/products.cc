@@ -65,13 +65,22 @@ inline void put(float* y, const Shape& shape, int64_t row, int64_t panel,
   }
 }
 
+// Calls block(N rows, a panel) while there are N rows left.
+template <int N, typename Block>
+inline void blocks_of(int64_t rows, int64_t& row, int64_t panel,
+                      const Block& block) {
+  if constexpr (N <= kRows) {
+    for (; row + N <= rows; row += N) {
+      block(std::integral_constant<int, N>(), std::integral_constant<int, 1>(),
+            row, panel);
+    }
+  }
+}
+
 // Calls block(R rows, P panels) until all rows have met all panels; one row
 // meets several panels at once, as one sum alone would wait for its latency.
 template <typename Block>
 void each_block(int64_t rows, int64_t first, int64_t last, const Block& block) {
-  auto rows_of = [&](auto count, int64_t row, int64_t panel) {
-    block(count, std::integral_constant<int, 1>(), row, panel);
-  };
   if (rows == 1) {
     constexpr int P = std::min(4, kRows);
     for (; first + P <= last; first += P) {
@@ -81,16 +90,12 @@ void each_block(int64_t rows, int64_t first, int64_t last, const Block& block) {
   }
   for (int64_t panel = first; panel < last; ++panel) {
     int64_t row = 0;
-    for (; row + kRows <= rows; row += kRows) {
-      rows_of(std::integral_constant<int, kRows>(), row, panel);
-    }
-    for (; row + 4 <= rows; row += 4) {
-      rows_of(std::integral_constant<int, 4>(), row, panel);
-    }
-    for (; row + 2 <= rows; row += 2) {
-      rows_of(std::integral_constant<int, 2>(), row, panel);
-    }
-    if (row < rows) rows_of(std::integral_constant<int, 1>(), row, panel);
+    blocks_of<kRows>(rows, row, panel, block);
+    blocks_of<16>(rows, row, panel, block);
+    blocks_of<8>(rows, row, panel, block);
+    blocks_of<4>(rows, row, panel, block);
+    blocks_of<2>(rows, row, panel, block);
+    blocks_of<1>(rows, row, panel, block);
   }
 }
 
@@ -146,14 +151,17 @@ struct Rounded {
   int64_t K;
   std::vector<int16_t> numbers;  // BxK
   std::vector<float> scales;     // of rows; NaN where one isn't finite
+  std::vector<int32_t> totals;   // of blocks
 
   Rounded(const float* x, const Shape& shape)
       : K((shape.K + kBlock - 1) / kBlock * kBlock),
         numbers(shape.rows * K),
-        scales(shape.rows) {
+        scales(shape.rows),
+        totals(shape.rows * K / kBlock) {
     for (int64_t row = 0; row < shape.rows; ++row, x += shape.K) {
       round_row(x, shape.K, &numbers[row * K], scales[row]);
     }
+    for (size_t i = 0; i < numbers.size(); ++i) totals[i / kBlock] += numbers[i];
   }
 
  private:
@@ -235,9 +243,10 @@ struct Blocks {
     const uint8_t* at = numbers + panel * bytes();
     const uint16_t* own = scales + panel * blocks * kColumns;
     const int16_t* from = x.numbers.data() + row * x.K;
+    const int32_t* totals = x.totals.data() + row * blocks;
     for (int64_t b = 0; b < blocks; ++b, own += kColumns, from += kBlock) {
       Sums exact[R];
-      for (int r = 0; r < R; ++r) exact[r] = begin(from + r * x.K);
+      for (int r = 0; r < R; ++r) exact[r] = begin(totals[r * blocks + b]);
       for (int64_t k = 0; k < kBlock; k += 2, at += kPair) {
         if (k % (64 / kPair * 2) == 0) prefetch(at);
         Numbers n = bits == 8
@@ -254,11 +263,9 @@ struct Blocks {
 
  private:
   // Numbers of 4 bits are stored 8 too large: sum (n - 8) x = sum n x - 8 sum x
-  static Sums begin(const int16_t* x) {
+  static Sums begin(int32_t total) {
     Sums sums{};
     if (bits == 8) return sums;
-    int32_t total = 0;
-    for (int64_t k = 0; k < kBlock; ++k) total += x[k];
     for (Integers& part : sums.part) part = -8 * total + Integers{};
     return sums;
   }
