@@ -47,6 +47,7 @@ from rnn_jax.system import activity
 from rnn_jax.system import bounds
 
 WEIGHTS = products.FORMATS
+LARGE = 2**19  # numbers of a matrix from which packing float32 saves time
 SLICE = 16  # tokens between two checks by the host
 LONGEST = 4096  # tokens per call to the device
 PROGRAMS = 16  # that a generator keeps: those used last
@@ -140,8 +141,8 @@ class Generator:
     )
     params = jax.device_put(params, jax.local_devices()[0])
     self.params = jax.jit(layers.unstack)(params)
-    if weights != 'float32' and not packed_weights.is_packed(self.params):
-      self.params = packed_weights.pack(self.params, weights)
+    if not packed_weights.is_packed(self.params):
+      self.params = _packed(self.params, weights)
     self._programs = collections.OrderedDict()
     self.compilations = 0
 
@@ -367,6 +368,14 @@ class Generator:
         self._programs.popitem(last=False)
     self._programs.move_to_end(key)
     return self._programs[key]
+
+
+def _packed(params, weights):
+  if weights != 'float32':
+    return packed_weights.pack(params, weights)
+  if products.lacking_native():
+    return params
+  return packed_weights.pack(params, weights, least=LARGE)
 
 
 def check_writes(config: config_lib.Config) -> None:

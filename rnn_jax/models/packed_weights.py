@@ -25,18 +25,23 @@ EMBEDDING = 'embedding/embedding'
 HEAD = 'head/kernel'
 
 
-def pack(params: PyTree, format: str, impl: str = 'auto') -> PyTree:
+def pack(
+  params: PyTree, format: str, impl: str = 'auto', least: int = 0
+) -> PyTree:
   """Returns parameters with their matrices packed.
 
   Args:
     params: nested dicts of arrays.
     format: one of products.FORMATS.
     impl: one of products.IMPLS.
+    least: numbers of a matrix that is packed.
   """
 
   def packed(path, x):
     name = path[-1].key
     if name not in ('kernel', 'embedding') or x.ndim < 2:
+      return x
+    if x.shape[-2] * x.shape[-1] < least:
       return x
     run = functools.partial(products.pack, format=format, impl=impl)
     for _ in x.shape[:-2]:

@@ -22,7 +22,7 @@ namespace rnn_jax {
 namespace {
 
 constexpr int64_t kAhead = 4096;         // bytes: prefetchers stop at pages
-constexpr int64_t kInline = 64 << 10;    // bytes of weights for one thread
+constexpr int64_t kInline = 1 << 20;     // products for one thread
 constexpr int64_t kItem = 256 << 10;     // bytes of weights of a work item
 constexpr int64_t kBlock = 32;           // rows of W that share a scale
 constexpr int64_t kExact = 512;          // products of a sum in int32
@@ -43,11 +43,14 @@ struct Shape {
 };
 
 // Calls run(first panel, last) for parts of W, on several threads if it is
-// large. `bytes`: of a panel.
+// large: they take some microseconds to start. `bytes`: of a panel.
 template <typename Run>
-void by_panels(const Pool& pool, int64_t panels, int64_t bytes,
+void by_panels(const Pool& pool, const Shape& shape, int64_t bytes,
                const Run& run) {
-  if (panels * bytes <= kInline || pool.threads < 2) return run(0, panels);
+  const int64_t panels = shape.panels();
+  if (shape.rows * shape.K * shape.F < kInline || pool.threads < 2) {
+    return run(0, panels);
+  }
   int64_t each = std::max<int64_t>(1, kItem / bytes);
   each = std::min(each, std::max<int64_t>(1, panels / (4 * pool.threads)));
   parallel_for(pool, (panels + each - 1) / each, [&](int64_t item) {
@@ -140,7 +143,7 @@ void multiply_floats(const Pool& pool, const Shape& shape, const float* x,
   auto block = [&](auto R, auto P, int64_t row, int64_t panel) {
     multiply_block<R(), P()>(shape, x, w, y, row, panel);
   };
-  by_panels(pool, shape.panels(), shape.K * kColumns * sizeof(T),
+  by_panels(pool, shape, shape.K * kColumns * sizeof(T),
             [&](int64_t first, int64_t last) {
               each_block(shape.rows, first, last, block);
             });
@@ -285,7 +288,7 @@ void multiply_rounded(const Pool& pool, const Shape& shape, const float* x,
       }
     }
   };
-  by_panels(pool, shape.panels(), w.bytes(), [&](int64_t first, int64_t last) {
+  by_panels(pool, shape, w.bytes(), [&](int64_t first, int64_t last) {
     each_block(shape.rows, first, last, block);
   });
 }

@@ -98,7 +98,11 @@ def _call_forward(options, keep, state, q, k, v, a):
     jax.ShapeDtypeStruct((B, H, segments, K, P), jnp.float32),
   )
   inputs = state, q, k, v, a
-  return library.call('gla_forward', results, *inputs, **options._asdict())
+  # A step of a loop changes its state in place.
+  aliases = {0: 0} if L == 1 else None
+  return library.call(
+    'gla_forward', results, *inputs, aliases=aliases, **options._asdict()
+  )
 
 
 @transforms.by_rows(static=1)

@@ -26,6 +26,7 @@ from rnn_jax.ops.products import formats
 from rnn_jax.ops.products import native as products_native
 
 FORMATS = formats.FORMATS
+lacking_native = products_native.lacking
 IMPLS = ('auto', 'plain', 'native')
 
 
