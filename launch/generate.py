@@ -56,7 +56,10 @@ STREAM = flags.DEFINE_boolean(
 CHAT = flags.DEFINE_boolean('chat', False, 'Hold a conversation.')
 JSON = flags.DEFINE_boolean('json', False, 'Print JSON lines.')
 WEIGHTS = flags.DEFINE_enum(
-  'weights', 'float32', ['float32', 'int8'], 'Format of the weights in memory.'
+  'weights',
+  'float32',
+  ['float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'],
+  'Format of the weights in memory.',
 )
 
 

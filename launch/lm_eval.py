@@ -29,7 +29,7 @@ BATCH_SIZE = flags.DEFINE_integer(
   'batch_size', 8, 'Requests that are read together.'
 )
 WEIGHTS = flags.DEFINE_string(
-  'weights', 'float32', "'float32', or 'int8': matrices rounded to 8 bits."
+  'weights', 'float32', 'Format of the weights in memory, as of serve.'
 )
 SEED = flags.DEFINE_integer('seed', 0, 'Of tasks that sample.')
 SAMPLES = flags.DEFINE_bool(

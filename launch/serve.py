@@ -27,7 +27,10 @@ STARTED = time.monotonic()
 PURPOSE = 'Use'
 WORKDIR, CHECKPOINT = command.define_run()
 WEIGHTS = flags.DEFINE_enum(
-  'weights', 'float32', ['float32', 'int8'], 'Format of the weights in memory.'
+  'weights',
+  'float32',
+  ['float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'],
+  'Format of the weights in memory.',
 )
 MODEL_NAME = flags.DEFINE_string(
   'model_name', '', "The model's name for clients. Default: the folder's name."

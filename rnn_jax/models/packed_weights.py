@@ -71,7 +71,13 @@ def unpack(params: PyTree, kept: frozenset[str] = frozenset()) -> PyTree:
 
 def is_packed(params: PyTree) -> bool:
   """Returns whether any parameter is packed."""
-  return any(map(_is_packed, jax.tree.leaves(params, is_leaf=_is_packed)))
+  return bool(formats(params))
+
+
+def formats(params: PyTree) -> frozenset[str]:
+  """Returns the formats of the parameters that are packed."""
+  leaves = jax.tree.leaves(params, is_leaf=_is_packed)
+  return frozenset(x.format for x in leaves if _is_packed(x))
 
 
 @functools.lru_cache(maxsize=64)

@@ -63,7 +63,7 @@ class Options:
   read_seconds: float = 0.05  # between two calls, while slots are free
   queue: int = 256  # requests that may wait
   prefix_bytes: int = 256 * 2**20  # of stored states; 0: none is stored
-  weights: str = 'float32'  # or 'int8', as in inference/generate.py
+  weights: str = 'float32'  # one of WEIGHTS of inference/generate.py
 
   def __post_init__(self):
     for name in ('slots', 'steps', 'queue'):

@@ -65,13 +65,13 @@ class Served:
     self.grammars = constraint.Grammars(self.tokenizer)
     blank = jax.eval_shape(lambda: decode.fresh(model))
     self._state_shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(blank)]
-    packed = packed_weights.is_packed(source.params)
+    rounded = 'int8' in packed_weights.formats(source.params)
     for name, adapter in adapters.items():
       generate.check_writes(adapter.config)
-      if adapter.config.adapters.base == 'int8' and not packed:
+      if adapter.config.adapters.base == 'int8' and not rounded:
         errors.refuse(
           'weights',
-          'float32',
+          weights,
           f"{name!r} was trained with adapters.base='int8': give 'int8'",
         )
     table = row_adapters.make_table([*adapters.values()])

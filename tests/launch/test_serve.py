@@ -65,7 +65,7 @@ def test_limits_are_checked(run):
     ('--body_bytes=0', 'body_bytes'),
     ('--request_seconds=nan', 'seconds'),
     ('--store_days=-1', 'store_days'),
-    ('--weights=int4', 'weights'),
+    ('--weights=int3', 'weights'),
   ):
     assert name in refused(f'--workdir={run}', '--port=0', flag)
 

@@ -1,0 +1,95 @@
+"""A language model of random weights that decodes in one of the formats.
+
+SIZES is a Mamba-2 of the published 130 million's shape.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.harness import measure
+from benchmarks.workloads import inputs
+from rnn_jax import config as config_lib
+from rnn_jax.inference import decode
+from rnn_jax.inference import layers
+from rnn_jax.inference import sampling
+from rnn_jax.models import language_model
+from rnn_jax.models import packed_weights
+
+SIZES = {
+  'vocabulary': 50_288,
+  'model.width': 768,
+  'model.layers': 24,
+  'cell.heads': 24,
+  'cell.key_width': 128,
+  'cell.value_width': 64,
+}
+GREEDY = sampling.Sampling(temperature=0.0)
+
+
+def decoding(
+  repeats: int,
+  format: str,
+  rows: int,
+  new_tokens: int = 32,
+  sizes: dict[str, Any] | None = None,
+) -> measure.Values:
+  """Greedy tokens of several rows, in one program.
+
+  Args:
+    repeats: of the tokens.
+    format: of the weights; '': float32 as XLA multiplies, not packed.
+    rows: that write at once.
+    new_tokens: of a row.
+    sizes: in place of some of SIZES.
+  """
+  model, params = _model(SIZES | (sizes or {}))
+  if format:
+    params = packed_weights.pack(params, format)
+  weights = decode.Weights(params)
+  table = sampling.make_table(rows)
+  for row in range(rows):
+    sampling.put(table, row, sampling.line(GREEDY))
+  table.limit_B[:] = sampling.MAX_COUNT
+  kind = GREEDY.kind(model.vocabulary)
+  options = decode.Options(kind, decode.buffer_size(new_tokens))
+  packed = sampling.pack(table)
+  prompts = jax.device_put(decode.pad(list(inputs.tokens(rows, 2)[:, :-1])))
+  count, seconds = jnp.int32(new_tokens), []
+  for _ in range(repeats + 1):
+    carry = decode.prefill(model, weights, *prompts)
+    jax.block_until_ready(carry)
+    own = carry, packed, count
+    run = functools.partial(_decode, model, options, weights, *own)
+    seconds.append(measure.seconds(run))
+  values = measure.summarize(seconds[1:])  # the first one compiles
+  return values | {
+    'tokens_per_second': rows * new_tokens / values['median'],
+    'weights': sum(x.size for x in jax.tree.leaves(params)),
+    'bytes': sum(x.nbytes for x in jax.tree.leaves(params)),
+  }
+
+
+def _decode(*arguments):
+  jax.block_until_ready(decode.decode(*arguments))
+
+
+def _model(sizes):
+  raw = config_lib.default('mamba2')
+  vocabulary = sizes.pop('vocabulary')
+  fixed = {'model.mlp_width': 0, 'model.tied': True, 'model.unroll': 1}
+  config_lib.override(raw, fixed | sizes)
+  config = config_lib.parse(raw)
+  model = layers.for_inference(language_model.from_config(config, vocabulary))
+  state = model.apply({}, 1, method='init_state')
+  tokens = jnp.zeros((1, 1), jnp.int32)
+  shapes = jax.eval_shape(model.init, jax.random.key(0), state, tokens)
+  rng = np.random.default_rng(0)
+
+  def drawn(x):
+    return jnp.asarray(0.02 * rng.standard_normal(x.shape, dtype=np.float32))
+
+  return model, jax.tree.map(drawn, shapes['params'])
