@@ -1,10 +1,11 @@
 """Decoding with weights in 32 to 4 bits, by how many rows write at once.
 
-  python -m benchmarks.run --suite=weights      10 minutes on 2 cores
+  pip install -e .[llama]      compiles llama.cpp, for minutes
+  python -m benchmarks.run --suite=weights      15 minutes on 2 cores
 
-A Mamba-2 of the published 130 million's shape, with random weights. Writing a
-token reads all of them: with one row, the bytes of the weights are the limit,
-and with many the products are.
+A Mamba-2 of the published 130 million's shape, with random weights, here and in
+llama.cpp. Writing a token reads all of them: with one row, the bytes of the
+weights are the limit, and with many the products are.
 """
 
 from benchmarks.harness import case
@@ -16,7 +17,10 @@ PLATFORM = 'cpu'
 
 ROWS = (1, 4, 16)
 XLA = 'float32, XLA'  # not packed
-FORMATS = (XLA, 'float32', 'bfloat16', 'int8', 'int8_blocks', 'int4')
+FORMATS = 'float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'
+THEIRS = 'float32', 'bfloat16', 'int8_blocks', 'int4'  # llama.cpp's too
+TRAINED = 'the default job, trained'
+DOCUMENTS, BYTES = 24, 6000  # of the trained model's split
 SMALL = {
   'new_tokens': 2,
   'sizes': {'vocabulary': 64, 'model.width': 32, 'model.layers': 1},
@@ -24,25 +28,96 @@ SMALL = {
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """Each format beside XLA's float32 product, in turns."""
+  """Each format beside llama.cpp's, in turns; float32 beside XLA's product."""
   small = SMALL if quick else {}
-  return [
-    case.Case(
-      f'{name}, rows {rows}',
-      'workloads.packed.decoding',
-      {'format': '' if name == XLA else name, 'rows': rows, **small},
-      base=f'{XLA}, rows {rows}',
-    )
-    for rows in ROWS[: 1 if quick else None]
-    for name in FORMATS
-  ]
+  listed = []
+  for rows in ROWS[: 1 if quick else None]:
+    for name in FORMATS:
+      given = {'format': name, 'rows': rows, **small}
+      theirs = f'llama.cpp, {name}, rows {rows}'
+      if name in THEIRS:
+        workload = 'workloads.llama_cpp.decoding'
+        listed.append(case.Case(theirs, workload, given, base=theirs))
+      base = theirs if name in THEIRS else f'float32, rows {rows}'
+      workload = 'workloads.packed.decoding'
+      listed.append(
+        case.Case(f'{name}, rows {rows}', workload, given, base=base)
+      )
+    given = {'format': '', 'rows': rows, **small}
+    base = f'llama.cpp, float32, rows {rows}'
+    listed.append(case.Case(f'{XLA}, rows {rows}', workload, given, base=base))
+  steps = {'steps': 4, 'small': True} if quick else {}
+  listed.append(
+    case.Case(TRAINED, 'suites.weights.quality', steps, 0, timeout=3600.0)
+  )
+  return listed
+
+
+def quality(steps: int = 1700, small: bool = False) -> tables.Row:
+  """Trains the default job, and rounds its matrices to each format.
+
+  Args:
+    steps: of training.
+    small: whether the model is a tiny one, for a rehearsal.
+
+  Returns:
+    {'formats': {format: {'bits_per_byte', 'kl'}}}: of the first DOCUMENTS of
+    the validation split, BYTES of each; the mean of a token's Kullback-
+    Leibler divergence from what float32 predicts to what the format does, nats.
+  """
+  import pathlib
+  import tempfile
+
+  import jax
+  import jax.numpy as jnp
+
+  from benchmarks.suites import compression
+  from configs import stdlib_bpe
+  from rnn_jax.inference import model as model_lib
+  from rnn_jax.training import evaluate
+
+  raw = stdlib_bpe.get_config()
+  raw.train.update(steps=steps, checkpoint_every=steps)
+  raw.evaluate.every = 0
+  raw.schedule.warmup_steps = min(raw.schedule.warmup_steps, steps // 2)
+  if small:
+    raw.model.update(layers=1, width=16, mlp_width=16)
+    raw.data.vocabulary = 300
+  with tempfile.TemporaryDirectory() as folder:
+    bundle = compression.train(raw, pathlib.Path(folder, 'run'), 'latest')
+    run = evaluate.Run.open(str(pathlib.Path(folder, 'run')), 'latest')
+    documents = run.corpus.documents['validation']
+    count = min(len(documents), 2 if small else DOCUMENTS)
+    read = [documents.read(n, 0, BYTES) for n in range(count)]
+    texts = [each.decode(errors='ignore') for each in read]
+    found, whole = {}, None
+    for name in FORMATS:
+      model = model_lib.Model(bundle, name)
+      logp = [jax.nn.log_softmax(jnp.array(model.logits(x))) for x in texts]
+      whole = whole or logp
+      kl = [
+        jnp.sum(jnp.exp(a) * (a - b), -1)
+        for a, b in zip(whole, logp, strict=True)
+      ]
+      scores = model.score(texts)
+      bits = sum(
+        x.bits_per_byte * len(t.encode())
+        for x, t in zip(scores, texts, strict=True)
+      )
+      found[name] = {
+        'bits_per_byte': bits / sum(len(t.encode()) for t in texts),
+        'kl': float(jnp.mean(jnp.concatenate(kl))),
+      }
+  return {'formats': found, 'steps': steps}
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """Tokens/s of all rows together; beside the same number of rows by XLA."""
+  """Tokens/s of all rows together, and the time relative to llama.cpp's in the
+  same format; to float32's where it has no such format.
+  """
+  names = [XLA, *FORMATS, *(f'llama.cpp, {name}' for name in THEIRS)]
   named = {
-    name: {n: rows.get(f'{name}, rows {n}', {}) for n in ROWS}
-    for name in FORMATS
+    name: {n: rows.get(f'{name}, rows {n}', {}) for n in ROWS} for name in names
   }
   yield tables.table(
     'weights | MB | ' + ' | '.join(f'{n} rows, tokens/s' for n in ROWS),
@@ -51,6 +126,15 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       for name, found in named.items()
     ],
   )
+  if 'formats' in (row := rows.get(TRAINED, {})):
+    yield f'The default job after {row["steps"]:,} steps, rounded:'
+    yield tables.table(
+      'weights | bits per byte | KL divergence from float32, nats a token',
+      [
+        (name, f'{own["bits_per_byte"]:.4f}', f'{own["kl"]:.1e}')
+        for name, own in row['formats'].items()
+      ],
+    )
   yield tables.unmeasured(cases(False), rows)
 
 
@@ -62,5 +146,7 @@ def _megabytes(found):
 def _rate(row, rows):
   if 'median' not in row:
     return '-'
-  rate = tables.rate(row['tokens_per_second'])
-  return f'{rate} ({tables.relative(row, rows.get(row.get("base")))})'
+  rate, base = tables.rate(row['tokens_per_second']), row.get('base')
+  if base == row['case'] or base not in rows:
+    return rate
+  return f'{rate} ({tables.relative(row, rows[base])})'

@@ -20,11 +20,13 @@ MODELS = {cell: (cell, {}) for cell in _widths.CELLS} | {
   f'{cell}-beta_2': (cell, {'cell.max_beta': 2.0})
   for cell in ('deltanet', 'gated_deltanet', 'kda')
 }
+COUPLED = {'cell.preset': 'coupled', 'cell.value_width': 28}
 SLOW = {'cell.gate_bias': 5.0, 'cell.gate_spread': 3.0}
 MODELS |= {
   f'simple_rnn-{name}': ('simple_rnn', own)
   for name, own in {
-    'coupled': {'cell.preset': 'coupled', 'cell.value_width': 28},
+    'coupled': COUPLED,
+    'coupled-slow': COUPLED | SLOW,
     'slow': SLOW,
     'slow-16_taps': SLOW | {'cell.convolution': 16},
     'slow-positions': SLOW | {'model.positions': 'sinusoidal'},
