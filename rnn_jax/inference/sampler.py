@@ -130,7 +130,7 @@ def choose(
 
   def sample(width):
     if width == sampling.GREEDY:
-      return jnp.argmax(logits_BxV, -1).astype(jnp.int32)
+      return _most_likely(logits_BxV)
     return _draw_among(width, keys_B, logits_BxV, rows)
 
   if len(kind.widths) == 1:
@@ -148,6 +148,14 @@ def choose(
       token_B,
     )
   return token_B
+
+
+def _most_likely(logits_BxV):
+  """Returns the first of the largest; XLA's argmax on a CPU takes longer."""
+  V = logits_BxV.shape[1]
+  is_largest = logits_BxV >= jnp.max(logits_BxV, -1, keepdims=True)
+  index = jnp.where(is_largest, jnp.arange(V, dtype=jnp.int32)[None], V - 1)
+  return jnp.min(index, -1)
 
 
 def _draw_among(width, keys_B, logits_BxV, rows):
