@@ -47,11 +47,7 @@ def decoding(
     _write(path, FORMATS[format], given)
     size = path.stat().st_size
     with _opened(path, rows) as write:
-      write(2)
-      seconds = [
-        measure.seconds(lambda: write(new_tokens)) for _ in range(repeats)
-      ]
-  values = measure.summarize(seconds)
+      values = measure.repeat(lambda: write(new_tokens), repeats)
   rate = rows * new_tokens / values['median']
   return values | {'tokens_per_second': rate, 'bytes': size}
 

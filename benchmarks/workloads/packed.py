@@ -3,7 +3,6 @@
 SIZES is a Mamba-2 of the published 130 million's shape.
 """
 
-import functools
 from typing import Any
 
 import jax
@@ -58,23 +57,22 @@ def decoding(
   options = decode.Options(kind, decode.buffer_size(new_tokens))
   packed = sampling.pack(table)
   prompts = jax.device_put(decode.pad(list(inputs.tokens(rows, 2)[:, :-1])))
-  count, seconds = jnp.int32(new_tokens), []
-  for _ in range(repeats + 1):
-    carry = decode.prefill(model, weights, *prompts)
-    jax.block_until_ready(carry)
-    own = carry, packed, count
-    run = functools.partial(_decode, model, options, weights, *own)
-    seconds.append(measure.seconds(run))
-  values = measure.summarize(seconds[1:])  # the first one compiles
+  count = jnp.int32(new_tokens)
+  carry = decode.prefill(model, weights, *prompts)
+
+  def run():  # continues where the last one ended
+    nonlocal carry
+    carry, produced = decode.decode(
+      model, options, weights, carry, packed, count
+    )
+    jax.block_until_ready(produced)
+
+  values = measure.repeat(run, repeats)
   return values | {
     'tokens_per_second': rows * new_tokens / values['median'],
     'weights': sum(x.size for x in jax.tree.leaves(params)),
     'bytes': sum(x.nbytes for x in jax.tree.leaves(params)),
   }
-
-
-def _decode(*arguments):
-  jax.block_until_ready(decode.decode(*arguments))
 
 
 def _model(sizes):
