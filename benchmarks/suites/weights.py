@@ -19,6 +19,7 @@ ROWS = (1, 4, 16)
 XLA = 'float32, XLA'  # not packed
 FORMATS = 'float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'
 THEIRS = 'float32', 'bfloat16', 'int8_blocks', 'int4'  # llama.cpp's too
+CLOSEST = {'int8': 'int8_blocks'}  # of llama.cpp's
 TRAINED = 'the default job, trained'
 DOCUMENTS, BYTES = 24, 6000  # of the trained model's split
 SMALL = {
@@ -28,7 +29,7 @@ SMALL = {
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """Each format beside llama.cpp's, in turns; float32 beside XLA's product."""
+  """Each format beside llama.cpp's, in turns; what a trained model loses."""
   small = SMALL if quick else {}
   listed = []
   for rows in ROWS[: 1 if quick else None]:
@@ -38,7 +39,7 @@ def cases(quick: bool) -> list[case.Case]:
       if name in THEIRS:
         workload = 'workloads.llama_cpp.decoding'
         listed.append(case.Case(theirs, workload, given, base=theirs))
-      base = theirs if name in THEIRS else f'float32, rows {rows}'
+      base = f'llama.cpp, {CLOSEST.get(name, name)}, rows {rows}'
       workload = 'workloads.packed.decoding'
       listed.append(
         case.Case(f'{name}, rows {rows}', workload, given, base=base)
@@ -113,7 +114,7 @@ def quality(steps: int = 1700, small: bool = False) -> tables.Row:
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Tokens/s of all rows together, and the time relative to llama.cpp's in the
-  same format; to float32's where it has no such format.
+  same or the closest format.
   """
   names = [XLA, *FORMATS, *(f'llama.cpp, {name}' for name in THEIRS)]
   named = {
@@ -126,7 +127,10 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       for name, found in named.items()
     ],
   )
-  if 'formats' in (row := rows.get(TRAINED, {})):
+  row = rows.get(TRAINED, {})
+  if 'error' in row:
+    yield f'{TRAINED}: {tables.short(row)}'
+  if 'formats' in row:
     yield f'The default job after {row["steps"]:,} steps, rounded:'
     yield tables.table(
       'weights | bits per byte | KL divergence from float32, nats a token',
@@ -145,7 +149,7 @@ def _megabytes(found):
 
 def _rate(row, rows):
   if 'median' not in row:
-    return '-'
+    return tables.short(row) if 'error' in row else '-'
   rate, base = tables.rate(row['tokens_per_second']), row.get('base')
   if base == row['case'] or base not in rows:
     return rate

@@ -74,7 +74,8 @@ def pack(w_KxF: jax.Array, format: str, impl: str = 'auto') -> Packed:
     impl = 'plain' if why else 'native'
   elif impl == 'native' and why:
     raise NotImplementedError(why)
-  return Packed(_pack(w_KxF, format, impl), format, impl, w_KxF.shape)
+  K, F = w_KxF.shape
+  return Packed(_pack(w_KxF, format, impl), format, impl, (K, F))
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
