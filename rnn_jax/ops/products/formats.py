@@ -23,7 +23,7 @@ import jax.numpy as jnp
 BLOCK = 32  # numbers of a column that share a scale
 FORMATS = ('float32', 'bfloat16', 'int8', 'int8_blocks', 'int4')
 BLOCKED = FORMATS[3:]
-MOST = {'int8': 127, 'int8_blocks': 127, 'int4': 8}
+RANGES = {'int8': (-127, 127), 'int8_blocks': (-127, 127), 'int4': (-8, 7)}
 CANDIDATES = 16  # of a block's scale in 4 bits: Q4_0's by 7/8 to 5/4, also by 1
 
 
@@ -32,12 +32,6 @@ class Rounded(NamedTuple):
 
   numbers_KxF: jax.Array
   scales: jax.Array | None = None
-
-
-def bits(format: str) -> float:
-  """Returns the bits of a number, with its share of a scale a block."""
-  own = {'float32': 32, 'bfloat16': 16, 'int8': 8, 'int8_blocks': 8, 'int4': 4}
-  return own[format] + (16 / BLOCK if format in BLOCKED else 0)
 
 
 def quantize(w_KxF: jax.Array, format: str) -> Rounded:
@@ -57,7 +51,7 @@ def quantize(w_KxF: jax.Array, format: str) -> Rounded:
   if format == 'int4':
     scales = _best(blocks, size)
   else:
-    scales = jnp.max(size, 1) / MOST[format]
+    scales = jnp.max(size, 1) / RANGES[format][1]
     scales = _up(scales) if format in BLOCKED else scales
   numbers = _numbers(blocks, scales, format)
   return Rounded(numbers.reshape(-1, w.shape[1])[: w.shape[0]], scales)
@@ -100,9 +94,8 @@ def _up(scales):
 def _numbers(blocks, scales, format):
   scales = scales.astype(jnp.float32)[:, None]
   inverse = jnp.where(scales == 0, 0, 1 / scales)
-  most = MOST[format]
-  least, most = (-8, 7) if format == 'int4' else (-most, most)
-  return jnp.clip(jnp.round(blocks * inverse), least, most).astype(jnp.int8)
+  numbers = jnp.clip(jnp.round(blocks * inverse), *RANGES[format])
+  return numbers.astype(jnp.int8)
 
 
 def _best(blocks, size):
