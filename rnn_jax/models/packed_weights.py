@@ -1,8 +1,8 @@
 """Parameters as products read them: packed, in 32 to 4 bits (ops/products).
 
-A matrix ('kernel') is packed as it is, an embedding VxD as the matrix DxV: its
-rows are what the head multiplies with, and what a token is looked up in. Both
-may have leading axes, of layers or heads. All other parameters stay float32.
+A matrix ('kernel') is packed as it is, an embedding VxD as the matrix DxV, by
+which a tied head multiplies and whose columns are the tokens' vectors. Both may
+have leading axes, of layers or heads. All other parameters stay float32.
 
 Within `multiplying`, the layers that multiply by one matrix read it packed;
 whatever else reads a matrix gets it from `unpack`.
@@ -83,7 +83,6 @@ def formats(params: PyTree) -> frozenset[str]:
 @functools.lru_cache(maxsize=64)
 def multiplied(model: language_model.LanguageModel) -> frozenset[str]:
   """Returns the names of what a model reads packed within `multiplying`."""
-
   state = model.apply({}, 1, method='init_state')
   tokens = jnp.zeros((1, 2), jnp.int32)
   shapes = jax.eval_shape(model.init, jax.random.key(0), state, tokens)

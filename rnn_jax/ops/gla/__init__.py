@@ -40,9 +40,6 @@ READS = ('after', 'before')
 BLOCK = gla_chunked.BLOCK  # longer chunks are multiples of it
 CHUNK = 128  # the least mean of benchmarks.suites.chunks on a CPU
 
-# Numbers of a row's state from which one step is faster in one pass over it.
-LARGE = 2**15
-
 _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -99,10 +96,9 @@ def recurrence(
       that step.
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
       a CPU and the library of rnn_jax/native, 'pallas' a GPU. 'auto' is 'step'
-      for one step if a row's state is smaller than LARGE or 'native' can't run,
-      else 'native' where it can run and `operands` are float32, 'pallas' where
-      it was measured to be faster (gla.pallas.is_faster) and no chunk_length is
-      given, else 'chunked'.
+      for one step, else 'native' where it can run and `operands` are float32,
+      'pallas' where it was measured to be faster (gla.pallas.is_faster) and no
+      chunk_length is given, else 'chunked'.
     chunk_length: steps between the states that 'chunked' and 'native' store for
       the backward pass. None: CHUNK and gla_native.SEGMENT. For 'chunked' a
       multiple of BLOCK is fastest.
@@ -163,11 +159,9 @@ def recurrence(
 
 
 def _choose(q, v, operands, chunk_length):
-  _, L, H, K = q.shape
-  native = operands == 'float32' and not gla_native.lacking(v.dtype)
-  if L == 1 and not (native and H * K * v.shape[-1] >= LARGE):
+  if q.shape[1] == 1:
     impl = 'step'
-  elif native:
+  elif operands == 'float32' and not gla_native.lacking(v.dtype):
     impl = 'native'
   elif chunk_length is None and _has_faster_kernels(q, v, operands):
     impl = 'pallas'

@@ -98,11 +98,7 @@ def _call_forward(options, keep, state, q, k, v, a):
     jax.ShapeDtypeStruct((B, H, segments, K, P), jnp.float32),
   )
   inputs = state, q, k, v, a
-  # A step of a loop changes its state in place.
-  aliases = {0: 0} if L == 1 else None
-  return library.call(
-    'gla_forward', results, *inputs, aliases=aliases, **options._asdict()
-  )
+  return library.call('gla_forward', results, *inputs, **options._asdict())
 
 
 @transforms.by_rows(static=1)

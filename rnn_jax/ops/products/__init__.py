@@ -140,8 +140,6 @@ def _multiply(x_BxK, packed):
   if packed.impl == 'native':
     own = packed.arrays, packed.format, packed.shape[1]
     return products_native.multiply(x_BxK, *own)
-  # Otherwise XLA unpacks it once, before a loop over steps.
-  x_BxK, packed = jax.lax.optimization_barrier((x_BxK, packed))
   return _dot(x_BxK, unpack(packed), 0)
 
 

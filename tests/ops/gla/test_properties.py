@@ -142,22 +142,8 @@ def test_the_front_door_runs_the_step_that_cells_decode_with():
   assert np.array_equal(whole, one) and np.array_equal(y[:, 0], y_t)
 
 
-@pytest.mark.native
-def test_one_step_of_a_large_state_is_a_row_of_one():
-  """So that a row read step by step has the bits of one read whole."""
-  state, *inputs = draw(3, B=2, H=4, K=64, P=gla.LARGE // 256)
-  run = jax.jit(functools.partial(gla.recurrence, impl='auto'))
-  whole, y = run(state, *inputs)
-  for t in range(3):
-    state, y_t = run(state, *(x[:, t : t + 1] for x in inputs))
-    np.testing.assert_array_equal(y_t[:, 0], y[:, t])
-  np.testing.assert_array_equal(state, whole)
-  size = {'B': 2, 'H': 4, 'K': 64, 'P': gla.LARGE // 256}
-  assert calls(jaxpr(1, **size)) == {'rnn_jax_gla_forward'}
-
-
-def jaxpr(L, B=1, H=1, K=2, P=1, **options):
-  inputs = draw(L, B, H, K, P)
+def jaxpr(L, **options):
+  inputs = draw(L)
   return jax.make_jaxpr(lambda *x: gla.recurrence(*x, **options))(*inputs)
 
 
