@@ -167,7 +167,7 @@ class Engine:
       slots = slots_lib.Slots(
         model, weights, options.slots, options.steps, boundary
       )
-      slots.check(weights, reader.sample(weights), weights.models - 1)
+      slots.check(weights, reader.samples(weights), weights.models - 1)
       self._scheduler = scheduler_lib.Scheduler(
         served, slots, reader, store, options.read_seconds, self._intake
       )

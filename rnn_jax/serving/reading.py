@@ -35,6 +35,7 @@ from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import work
 
 SIZES = 16, 64, 256
+SAMPLES = 3  # that check an engine's slots
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -246,11 +247,12 @@ class Reader:
       )
     return prefixes.Entry(*read)
 
-  def sample(self, weights: decode.Weights) -> prefixes.Entry:
-    """Returns what the model knows after any chunk, with its last adapter."""
-    V = self.blank.logits_1xV.shape[1]
-    chunk = np.arange(self._sizes[0], dtype=np.int32) % V
-    return self.read(weights, self.blank, chunk, weights.models - 1)
+  def samples(self, weights: decode.Weights) -> list[prefixes.Entry]:
+    """Returns what is known after small chunks, with the last adapter."""
+    V, L = self.blank.logits_1xV.shape[1], self._sizes[0]
+    chunks = [np.arange(n, n + L, dtype=np.int32) % V for n in range(SAMPLES)]
+    adapter = weights.models - 1
+    return [self.read(weights, self.blank, each, adapter) for each in chunks]
 
 
 def _ids(*shape):

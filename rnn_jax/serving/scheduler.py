@@ -120,10 +120,9 @@ class Scheduler:
       if job.done:  # and its text was being read for its state
         self._finish(job, None)
         continue
-      for slot, row in enumerate(self.slots.rows):
-        if row is not None and row.job is job:
-          self.slots.free(slot)
-          self._end(row, reason)
+      for row in self._rows(job):
+        self.slots.free(row)
+        self._end(row, reason)
       while job.placed < job.options.n:
         self._end(job.next_row(self.served.tokenizer), reason)
 
@@ -138,13 +137,16 @@ class Scheduler:
       if each.job is job:
         self._wanted.remove(each)
 
+  def _rows(self, job):
+    """Returns a job's rows that have slots."""
+    return [row for row in self.slots.rows if row and row.job is job]
+
   def _fail(self, job, error):
     """Fails one request."""
     self._forget(job)
-    for slot, row in enumerate(self.slots.rows):
-      if row is not None and row.job is job:
-        row.ended = True
-        self.slots.free(slot)
+    for row in self._rows(job):
+      row.ended = True
+      self.slots.free(row)
     self._intake.count('error')
     self._intake.leave(job)
     job.handle.finish(None, error)
@@ -231,12 +233,10 @@ class Scheduler:
 
   def _fill_slots(self):
     """Gives free slots to completions whose prompt has been read."""
-    for slot in self.slots.free_slots():
-      if not self._ready:
-        return
+    while self._ready and self.slots.used < len(self.slots.rows):
       job = self._ready[0]
       try:
-        self.slots.place(slot, job.next_row(self.served.tokenizer))
+        self.slots.place(job.next_row(self.served.tokenizer))
       except errors.InputError as error:  # its constraint is too large
         self._fail(job, error)
         continue
@@ -253,7 +253,7 @@ class Scheduler:
       try:
         self._give(row, call.of(slot, row.job.options.alternatives))
         if row.matcher is not None:
-          self.slots.allow(slot)
+          self.slots.allow(row)
       except Exception as error:  # the other requests continue
         if not isinstance(error, errors.InputError):
           defects.log('a request', error)
@@ -261,8 +261,7 @@ class Scheduler:
         self._fail(row.job, error)
         continue
       if row.reason:
-        if self.slots.rows[slot] is row:
-          self.slots.free(slot)
+        self.slots.free(row)
         self._end(row, row.reason)
 
   def _give(self, row, made):

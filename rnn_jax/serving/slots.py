@@ -8,19 +8,17 @@ has changed. Position, state and logits stay on the device. Between two calls
 the host may place rows and free slots; a row that ends within a call is ignored
 until the call's end.
 
-The programs have one shape, B slots. XLA computes each row of a matmul from
-that row only, in an order that follows from the shapes. So a row's numbers
-depend on the number of slots, and on nothing in other slots; `check` compares
-them where the model serves.
+A call computes the rows that are there: its program is the narrowest of
+widths.py that holds them, so that one client waits for one row's work. Rows
+are kept in the lowest slots, and move when others have ended.
 """
 
 import dataclasses
-import functools
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import errors
@@ -28,6 +26,7 @@ from rnn_jax.inference import decode
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
 from rnn_jax.serving import prefixes
+from rnn_jax.serving import widths as widths_lib
 from rnn_jax.serving import work
 
 
@@ -61,7 +60,6 @@ class Slots:
   Attributes:
     rows: what each slot holds; None: it is free.
     calls, steps: how many were made.
-    compiled: how many programs there are.
   """
 
   def __init__(
@@ -77,7 +75,7 @@ class Slots:
     Args:
       model: the model.
       weights: those it computes with are like these.
-      count: of the slots, B.
+      count: of the slots.
       steps: tokens of a row per call, at most.
       boundary: the token that ends a document.
     """
@@ -92,38 +90,17 @@ class Slots:
     self._table_on_device: sampling.Packed | None = None
     shape = count, sampler.words(model.vocabulary)
     self._allowed_BxM = np.zeros(shape, np.uint32)
-    self._compile(model, weights)
-    self.compiled = 3
-    self._none_allowed, self._no_memory, self._numbers = jax.device_put(
+    self._programs = widths_lib.compile_all(model, weights, count, steps)
+    self._no_memory, self._numbers = jax.device_put(
       (
-        np.zeros(shape, np.uint32),
         self._remember(np.zeros(0, int), sampling.Sampling()),
         [np.int32(n) for n in range(max(count, steps + 1))],
       ),
       self._device,
     )
-    self._carry = self._empty()
+    self._level = 0  # of the program whose rows the carry has
+    self._carry = self._programs[0].empty()
     self._begun: tuple[Any, list[work.Row | None]] | None = None
-
-  def _compile(self, model, weights):
-    count = len(self.rows)
-    number = jax.ShapeDtypeStruct((), jnp.int32)
-    empty = jax.eval_shape(functools.partial(decode.empty, model, count))
-    one = jax.eval_shape(functools.partial(decode.empty, model, 1))
-    options = decode.Options(sampling.any_kind(model.vocabulary), self._most)
-    self._empty = decode.empty.lower(model, count).compile()
-    self._place = _place.lower(
-      empty, number, one.state, one.logits_BxV, one.memory
-    ).compile()
-    self._decode = decode.decode.lower(
-      model,
-      options,
-      weights,
-      empty,
-      sampling.pack(self._table),
-      number,
-      self._allowed_BxM,
-    ).compile()
 
   @property
   def used(self) -> int:
@@ -135,55 +112,96 @@ class Slots:
     """Whether a row's next token depends on the host."""
     return bool(self._table.constrained_B.any())
 
+  @property
+  def compiled(self) -> int:
+    """How many programs there are."""
+    return 5 * len(self._programs) - 2  # no way below the first, nor above
+
+  @property
+  def widths(self) -> tuple[int, ...]:
+    """The numbers of rows that a call may compute, rising."""
+    return tuple(each.width for each in self._programs)
+
   def check(
-    self, weights: decode.Weights, read: prefixes.Entry, adapter: int
+    self,
+    weights: decode.Weights,
+    read: Sequence[prefixes.Entry],
+    adapter: int,
   ) -> None:
-    """Makes the same tokens in all slots, and compares all numbers.
+    """Makes tokens in all slots at all widths, and compares all numbers.
+
+    Of widths at which a row's bits aren't those that it has among all rows,
+    none is used later.
 
     Args:
       weights: what the model computes with.
-      read: a text that was read with an adapter.
+      read: texts that were read with an adapter; each slot has one of them.
       adapter: its number.
 
     Raises:
-      InputError: they differ, so that a row would depend on its slot here.
+      InputError: rows with the same state differ at the full width, so that a
+        row would depend on its slot here.
     """
-    count, carry = len(self.rows), self._empty()
-    for slot in range(count):
-      carry = self._put(carry, slot, read, self._no_memory)
-    table = sampling.make_table(count)
-    table.active_B[:] = True
-    table.limit_B[:] = self._most
-    table.adapter_B[:] = adapter
-    rows = jax.device_put(sampling.pack(table), self._device)
-    most = self._numbers[self._most]
-    made = self._decode(weights, carry, rows, most, self._none_allowed)
-    for x in jax.tree.leaves(jax.device_get(made)):
-      if x[:1].tobytes() * len(x) != x.tobytes():
+    rows = {
+      each.width: self._rows(each, weights, read, adapter)
+      for each in self._programs
+    }
+    count = len(self.rows)
+    wanted = rows[count][: len(read)]
+    for slot, row in enumerate(rows[count]):
+      if row != wanted[slot % len(read)]:
         errors.refuse(
           'slots',
           count,
           'on this device rows with the same state give different bits: give '
           'another number of slots',
         )
+    agree = [
+      all(row == wanted[slot % len(read)] for slot, row in enumerate(own))
+      for own in rows.values()
+    ]
+    self._programs = widths_lib.only(self._programs, agree)
+    self.reset()
 
-  def _put(self, carry, slot, read, memory):
+  def _rows(self, program, weights, read, adapter):
+    """Returns the bytes of each row after a call that starts from `read`."""
+    carry, width = program.empty(), program.width
+    for slot in range(width):
+      entry = read[slot % len(read)]
+      carry = self._put(program, carry, slot, entry, self._no_memory)
+    table = sampling.make_table(width)
+    table.active_B[:] = True
+    table.limit_B[:] = self._most
+    table.adapter_B[:] = adapter
+    options = jax.device_put(sampling.pack(table), self._device)
+    most = self._numbers[self._most]
+    made = program.decode(weights, carry, options, most, program.none_allowed)
+    leaves = jax.tree.leaves(jax.device_get(made))
+    return [[x[slot].tobytes() for x in leaves] for slot in range(width)]
+
+  def _put(self, program, carry, slot, read, memory):
     """Returns the carry with a row in a slot; the old one is donated."""
     number = self._numbers[slot]
-    return self._place(carry, number, read.state, read.logits_1xV, memory)
+    return program.place(carry, number, read.state, read.logits_1xV, memory)
 
   def _remember(self, ids, settings):
     return sampler.remember([ids], settings, self._vocabulary)
 
-  def place(self, slot: int, row: work.Row) -> None:
-    """Puts a row whose prompt was read into a free slot."""
+  def place(self, row: work.Row) -> None:
+    """Puts a row whose prompt was read into the lowest free slot."""
+    slot = self.rows.index(None)
     job, memory = row.job, self._no_memory
     options = job.options
     if options.sampling.remembers:
       memory = self._remember(job.ids, options.sampling)
       memory = jax.device_put(memory, self._device)
     assert job.read is not None
-    self._carry = self._put(self._carry, slot, job.read, memory)
+    while self._programs[self._level].width <= slot:
+      self._carry = self._programs[self._level].grow(self._carry)
+      self._level += 1
+    self._carry = self._put(
+      self._programs[self._level], self._carry, slot, job.read, memory
+    )
     self.rows[slot] = row
     line = options.line(options.index + row.choice, self._boundary)
     line = line._replace(
@@ -193,16 +211,19 @@ class Slots:
     )
     sampling.put(self._table, slot, line)
     self._table_on_device = None
-    self.allow(slot)
+    self.allow(row)
 
-  def allow(self, slot: int) -> None:
-    """Sets the tokens that a constraint allows next."""
-    row = self.rows[slot]
-    if row is not None and row.matcher is not None:
-      self._allowed_BxM[slot] = row.matcher.allowed()
+  def allow(self, row: work.Row) -> None:
+    """Sets the tokens that a row's constraint allows next, if it has a slot."""
+    if row.matcher is not None and row in self.rows:
+      self._allowed_BxM[self.rows.index(row)] = row.matcher.allowed()
 
-  def free(self, slot: int) -> None:
-    """Frees a slot."""
+  def free(self, row: work.Row) -> None:
+    """Frees the slot of a row, if it has one."""
+    if row in self.rows:
+      self._clear(self.rows.index(row))
+
+  def _clear(self, slot):
     self.rows[slot] = None
     self._table.active_B[slot] = False
     self._table.constrained_B[slot] = False
@@ -211,13 +232,30 @@ class Slots:
   def reset(self) -> None:
     """Frees all slots and forgets their states, after a call that failed."""
     for slot in range(len(self.rows)):
-      self.free(slot)
+      self._clear(slot)
     self._begun = None
-    self._carry = self._empty()
+    self._level = 0
+    self._carry = self._programs[0].empty()
 
-  def free_slots(self) -> list[int]:
-    """Returns the slots that hold no row."""
-    return [slot for slot, row in enumerate(self.rows) if row is None]
+  def _fit(self):
+    """Moves the rows below the narrowest width that holds them."""
+    used = self.used
+    level = next(n for n, width in enumerate(self.widths) if width >= used)
+    for slot in range(self.widths[level], self.widths[self._level]):
+      if self.rows[slot] is not None:
+        self._move(slot, self.rows.index(None))
+    while self._level > level:
+      self._carry = self._programs[self._level].shrink(self._carry)
+      self._level -= 1
+      self._table_on_device = None
+
+  def _move(self, slot, free):
+    numbers = self._numbers[slot], self._numbers[free]
+    self._carry = self._programs[self._level].move(self._carry, *numbers)
+    self.rows[free] = self.rows[slot]
+    for column in (*self._table, self._allowed_BxM):
+      column[free] = column[slot]
+    self._clear(slot)
 
   def begin(self, weights: decode.Weights) -> bool:
     """Begins a call. Returns False if there is no row."""
@@ -226,20 +264,20 @@ class Slots:
     ]
     if not left:
       return False
+    self._fit()
+    program = self._programs[self._level]
     constrained = self.constrained
     count = 1 if constrained else min(self._most, max(left))
     if self._table_on_device is None:
-      packed = sampling.pack(self._table)  # a copy, which the device may keep
+      table = sampling.Rows(*(x[: program.width] for x in self._table))
+      packed = sampling.pack(table)  # a copy, which the device may keep
       self._table_on_device = jax.device_put(packed, self._device)
-    allowed = self._none_allowed
+    allowed = program.none_allowed
     if constrained:
-      allowed = jax.device_put(self._allowed_BxM.copy(), self._device)
-    self._carry, produced = self._decode(
-      weights,
-      self._carry,
-      self._table_on_device,
-      self._numbers[count],
-      allowed,
+      copy = self._allowed_BxM[: program.width].copy()
+      allowed = jax.device_put(copy, self._device)
+    self._carry, produced = program.decode(
+      weights, self._carry, self._table_on_device, self._numbers[count], allowed
     )
     self._begun = produced, [*self.rows]
     self.calls += 1
@@ -268,17 +306,6 @@ class Slots:
     for slot, row in enumerate(rows):
       if row is not None:
         row.advance(call.tokens_BxN[slot][: call.made_B[slot]])
-        if row.reason and self.rows[slot] is row:
-          self.free(slot)
+        if row.reason:
+          self.free(row)
     return call
-
-
-@functools.partial(jax.jit, donate_argnums=0)
-def _place(slots, slot, state, logits_1xV, memory):
-  row = decode.Carry(state, logits_1xV, jnp.zeros(1, jnp.int32), memory)
-
-  def put(all_rows, one):
-    one = one.astype(all_rows.dtype)
-    return jax.lax.dynamic_update_slice_in_dim(all_rows, one, slot, 0)
-
-  return jax.tree.map(put, slots, row)

@@ -14,7 +14,7 @@ from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
-from rnn_jax.serving import slots
+from rnn_jax.serving import widths
 from rnn_jax.serving import work
 from tests.serving import models
 from tests.support import chats
@@ -132,7 +132,9 @@ def test_nothing_is_compiled_after_the_start():
   with jax.transfer_guard('disallow'), compilations() as made:
     served = models.make(first, slots=3)
     count = served.warm_up()
-    assert count == len(models.CHUNKS) + 5
+    slots = served._built().slots
+    assert count == len(models.CHUNKS) + 2 + slots.compiled
+    assert slots.compiled == 5 * len(slots.widths) - 2
     assert made
     made.clear()
     handles = [models.submit(served, models.draw(seed)) for seed in range(30)]
@@ -357,7 +359,8 @@ def test_the_engine_survives_a_call_that_fails(served, monkeypatch):
     raise MemoryError
 
   with monkeypatch.context() as patch:
-    patch.setattr(served._built().slots, '_decode', fail)
+    for program in served._built().slots._programs:
+      patch.setattr(program, 'decode', fail)
     served.step()
   for handle in bad:
     with pytest.raises(MemoryError):
@@ -490,25 +493,41 @@ def test_bad_options_are_refused(changes, message):
     engine.Options(**changes)
 
 
-def test_rows_that_differ_by_slot_are_refused(monkeypatch):
-  served = models.make(models.generator())
-  check = slots.Slots.check
+def _disturb(monkeypatch, width):
+  """Disturbs the last row that a program of that width makes."""
+  compile_all = widths.compile_all
 
-  def disturbed(self, *arguments):
-    decode = self._decode
+  def disturbed(*arguments):
+    programs = compile_all(*arguments)
+    program = next(each for each in programs if each.width == width)
+    decode = program.decode
 
     def differ(*given):
       carry, produced = decode(*given)
       logits = np.array(carry.logits_BxV)
-      logits[1, 0] = np.nextafter(logits[1, 0], 9)
+      logits[-1, 0] = np.nextafter(logits[-1, 0], 9)
       return carry._replace(logits_BxV=logits), produced
 
-    self._decode = differ
-    check(self, *arguments)
+    program.decode = differ
+    return programs
 
-  monkeypatch.setattr(slots.Slots, 'check', disturbed)
+  monkeypatch.setattr(widths, 'compile_all', disturbed)
+
+
+def test_rows_that_differ_by_slot_are_refused(monkeypatch):
+  _disturb(monkeypatch, 4)
+  served = models.make(models.generator())
   with pytest.raises(errors.InputError, match='slots=4: on this device'):
     served.warm_up()
+
+
+def test_a_width_whose_rows_differ_is_not_used(monkeypatch, served):
+  before = served._built().slots.widths
+  _disturb(monkeypatch, 2)
+  other = models.make(models.generator(weights='int8'))
+  other.warm_up()
+  assert other._built().slots.widths == (1, 4)
+  assert 4 in before
 
 
 def test_states_are_bounded_while_requests_come(served):

@@ -11,12 +11,12 @@ import jax
 
 from rnn_jax.inference import decode
 from rnn_jax.serving import reading
-from rnn_jax.serving import slots
+from rnn_jax.serving import widths
 
 SHARED = (
   (decode, ('decode', 'empty', 'fresh', 'prefill', 'read')),
   (reading, ('_read',)),
-  (slots, ('_place',)),
+  (widths, ('_place', '_move', '_resize')),
 )
 
 

@@ -1,0 +1,146 @@
+"""The programs of an engine's slots, for 1, 2, 4, 8, ... rows and for all.
+
+    empty    rows that hold nothing
+    place    one row's state and logits -> a row
+    move     a row -> another place
+    decode   up to `count` tokens of every row
+    grow, shrink   the same rows, in the next wider or narrower program
+
+Rows never mix, and each is computed in an order of sums that doesn't depend on
+their number where the model's products and norms are of this library
+(ops/products). Elsewhere XLA may choose another order for another number of
+rows; slots.py compares the bits before it uses a width.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent import futures
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnn_jax.inference import decode
+from rnn_jax.inference import sampler
+from rnn_jax.inference import sampling
+
+
+@dataclasses.dataclass
+class Program:
+  """The programs of one width; see the module's docstring.
+
+  Attributes:
+    width: B, the rows.
+    decode: (weights, carry, options, count, allowed_BxM) -> (carry, produced),
+      as decode.decode.
+    place: (carry, row, state, logits_1xV, memory) -> carry.
+    move: (carry, from, to) -> carry.
+    grow, shrink: carry -> the carry of the next width; None: there is none.
+    none_allowed: the mask of rows of which none is constrained.
+    shapes: of the carry.
+  """
+
+  width: int
+  decode: Callable[..., tuple[decode.Carry, decode.Produced]]
+  place: Callable[..., decode.Carry]
+  move: Callable[..., decode.Carry]
+  none_allowed: jax.Array
+  shapes: decode.Carry
+  grow: Callable[[decode.Carry], decode.Carry] | None = None
+  shrink: Callable[[decode.Carry], decode.Carry] | None = None
+
+  def empty(self) -> decode.Carry:
+    """Returns rows that hold nothing."""
+    device = self.none_allowed.device
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.shapes)
+    return jax.device_put(zeros, device)
+
+
+def widths(count: int) -> list[int]:
+  """Returns the powers of 2 below `count`, and `count`."""
+  return [1 << n for n in range((count - 1).bit_length())] + [count]
+
+
+def compile_all(
+  model: nn.Module, weights: decode.Weights, count: int, steps: int
+) -> list[Program]:
+  """Returns a program for each width, the narrowest first.
+
+  Args:
+    model: the model.
+    weights: those it computes with are like these.
+    count: the rows of the widest.
+    steps: tokens of a row per call, at most.
+  """
+  options = decode.Options(sampling.any_kind(model.vocabulary), steps)
+  number = jax.ShapeDtypeStruct((), jnp.int32)
+  one = jax.eval_shape(functools.partial(decode.empty, model, 1))
+  made, lowered = [], []
+  for B in widths(count):
+    shapes = jax.eval_shape(functools.partial(decode.empty, model, B))
+    allowed = np.zeros((B, sampler.words(model.vocabulary)), np.uint32)
+    table = sampling.pack(sampling.make_table(B))
+    lowered.append(
+      (
+        decode.decode.lower(
+          model, options, weights, shapes, table, number, allowed
+        ),
+        _place.lower(shapes, number, one.state, one.logits_BxV, one.memory),
+        _move.lower(shapes, number, number),
+      )
+    )
+    allowed = jax.device_put(allowed, weights.device)
+    made.append((B, allowed, shapes))
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    compiled = [
+      [*pool.map(lambda x: x.compile(), programs)] for programs in lowered
+    ]
+  programs = [
+    Program(B, *each, allowed, shapes)
+    for (B, allowed, shapes), each in zip(made, compiled, strict=True)
+  ]
+  return only(programs, [True] * len(programs))
+
+
+def only(programs: Sequence[Program], wanted: Sequence[bool]) -> list[Program]:
+  """Returns the wanted programs, each with ways to its neighbours' widths."""
+  kept = [*itertools.compress(programs, wanted)]
+  for narrow, wide in itertools.pairwise(kept):
+    narrow.grow = _resize.lower(wide.width, narrow.shapes).compile()
+    wide.shrink = _resize.lower(narrow.width, wide.shapes).compile()
+  return kept
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _place(rows, row, state, logits_1xV, memory):
+  one = decode.Carry(state, logits_1xV, jnp.zeros(1, jnp.int32), memory)
+
+  def put(all_rows, own):
+    own = own.astype(all_rows.dtype)
+    return jax.lax.dynamic_update_slice_in_dim(all_rows, own, row, 0)
+
+  return jax.tree.map(put, rows, one)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _move(rows, source, target):
+  def move(x):
+    row = jax.lax.dynamic_slice_in_dim(x, source, 1)
+    return jax.lax.dynamic_update_slice_in_dim(x, row, target, 0)
+
+  return jax.tree.map(move, rows)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _resize(B, rows):
+  def resize(x):
+    if len(x) > B:
+      return x[:B]
+    return jnp.pad(x, [(0, B - len(x))] + [(0, 0)] * (x.ndim - 1))
+
+  return jax.tree.map(resize, rows)
