@@ -26,13 +26,12 @@ from rnn_jax.models import classifier
 from rnn_jax.models import language_model
 from rnn_jax.models import packed_weights
 from rnn_jax.models import vision
-from rnn_jax.ops import pooling
 
 ROWS = 64  # of a batch, at most
 TOKENS = 2**15  # of a batch of long texts, about
 
 PyTree = Any
-Model = classifier.Classifier | language_model.LanguageModel | vision.Classifier
+Model = classifier.Classifier | vision.Classifier
 
 
 class Batch(NamedTuple):
@@ -134,16 +133,12 @@ def features(
 ) -> np.ndarray:
   """Returns the pooled features of each text or image, NxD or Nx3D, float32.
 
-  They are what a classifier's head reads; of a language model, the mean over
-  all steps of what its head reads.
+  They are what the head reads.
   """
   if isinstance(model, vision.Classifier):
     program = functools.partial(_pooled_pixels, model, _placed(params))
     return _of_images(program, inputs, 0)
-  pooled = (
-    _pooled if isinstance(model, classifier.Classifier) else _mean_features
-  )
-  program = functools.partial(pooled, model, _placed(params))
+  program = functools.partial(_pooled, model, _placed(params))
   return _of_texts(program, inputs, 0)
 
 
@@ -184,17 +179,6 @@ def _pooled(model, params, tokens_BxL, starts_BxL):
   _, _, y_BxLxD = model.apply(
     _variables(params), (inner, pool), tokens_BxL, starts_BxL, method='pooled'
   )
-  return y_BxLxD[:, -1]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _mean_features(model, params, tokens_BxL, starts_BxL):
-  state = model.apply({}, tokens_BxL.shape[0], method='init_state')
-  _, x_BxLxD = model.apply(
-    _variables(params), state, tokens_BxL, starts_BxL, method='features'
-  )
-  pool = pooling.init_state(*x_BxLxD.shape[::2])
-  _, y_BxLxD = pooling.pool(pool, x_BxLxD, 'mean', starts_BxL)
   return y_BxLxD[:, -1]
 
 

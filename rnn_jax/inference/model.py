@@ -28,8 +28,8 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.data.images import codec
 from rnn_jax.data.images import images as images_lib
-from rnn_jax.inference import classify
 from rnn_jax.inference import conversation
+from rnn_jax.inference import embedding
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.inference import predict as predict_lib
 from rnn_jax.inference import sampling
@@ -208,15 +208,16 @@ class Model:
     given = self._inputs(inputs)
     if self.bundle.config.task.classifies:
       return self._predictor.embed(given)
-    ids = [self.generator.prompts.encode(text) for text in given]
-    longest = self.generator.prompts.longest
+    writer = self.generator
+    ids = [writer.prompts.encode(text) for text in given]
+    longest = writer.prompts.longest
     for n, each in enumerate(ids):
       if longest and len(each) > longest:
         raise errors.InputError(
           f'text {n} has {len(each)} tokens, and the model has learned '
           f'positions for {longest}: shorten it'
         )
-    return classify.features(self._task.model, self._params, ids)
+    return embedding.features(writer.model, writer.params, ids)
 
   def score(
     self, texts: str | Sequence[str], *, top_k: int = 0
@@ -259,10 +260,6 @@ class Model:
     count = sum(x.size for x in jax.tree.leaves(self.bundle.params))
     cells = ', '.join(config.model.pattern)
     return f'<rnn_jax Model: {config.task.name}, {cells}, {count:,} parameters>'
-
-  @functools.cached_property
-  def _task(self):
-    return bundle_lib.make_task(self.bundle.config, self.bundle.tokenizer)
 
   @functools.cached_property
   def generator(self) -> generate_lib.Generator:

@@ -24,6 +24,7 @@ from rnn_jax import errors
 from rnn_jax.config import values
 from rnn_jax.inference import framing
 from rnn_jax.inference import layers
+from rnn_jax.inference import sampling
 from rnn_jax.inference import surprise
 from rnn_jax.models import language_model
 from rnn_jax.models import packed_weights
@@ -164,8 +165,23 @@ class Scorer:
     return surprise.Score(framed, values, self._bundle.tokenizer)
 
   def _values(self, rows, top_k):
-    program = functools.partial(_values, self._model, top_k)
-    return [surprise.Values(*each) for each in self._run(rows, program)]
+    kept = self._kept(top_k)
+    program = functools.partial(_values, self._model, kept)
+    values = [surprise.Values(*each) for each in self._run(rows, program)]
+    return [
+      each._replace(
+        top_LxK=each.top_LxK[:, :top_k],
+        top_logprob_LxK=each.top_logprob_LxK[:, :top_k],
+      )
+      for each in values
+    ]
+
+  def _kept(self, top_k):
+    """Returns how many a program keeps: few numbers, few programs."""
+    if not top_k:
+      return 0
+    most = max(sampling.ALTERNATIVES, 1 << (top_k - 1).bit_length())
+    return min(most, self._bundle.tokenizer.size)
 
   def _rows(self, text, method, width):
     framed = self._frame(text, 4 * width)

@@ -12,6 +12,7 @@ import pytest
 import rnn_jax
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.inference import embedding
 from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import predict
@@ -141,6 +142,24 @@ def test_the_embedding_of_a_language_model_is_a_mean_over_steps(writer):
   for length, x_LxD, features_D in zip((10, 1), x_BxLxD, result, strict=True):
     wanted_D = np.asarray(x_LxD, np.float64)[:length].mean(0)
     np.testing.assert_allclose(features_D, wanted_D, rtol=1e-4, atol=1e-5)
+
+
+def test_embeddings_of_texts_of_any_length_have_two_programs(writer):
+  """They don't depend on the texts beside them."""
+  texts = ['b' * n for n in (0, 5, 62, 63, 64, 255, 256, 300, 600)] * 2
+  before = embedding._read._cache_size()
+  together = writer.embed(texts)
+  assert embedding._read._cache_size() - before <= 2
+  for text, features_D in zip(texts[:9], together, strict=False):
+    np.testing.assert_array_equal(writer.embed(text)[0], features_D)
+  model = writer.generator.model
+  state = model.apply({}, 1, method='init_state')
+  ids = np.full((1, 601), ord('b'))
+  ids[0, 0] = writer.bundle.tokenizer.boundary
+  run = functools.partial(model.apply, method='features')
+  _, x_1xLxD = run({'params': writer.generator.params}, state, ids)
+  wanted_D = np.asarray(x_1xLxD[0], np.float64).mean(0)
+  np.testing.assert_allclose(together[8], wanted_D, rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_that_writes_its_answer(tmp_path):

@@ -168,7 +168,10 @@ def test_programs_are_few_and_nothing_moves_implicitly():
   own = scorer()
   before = score._values._cache_size()
   with jax.transfer_guard('disallow'):
-    own.score(['a' * n for n in (0, 1, 6, 7, 8, 20, 31, 32, 70)], top_k=1)
+    texts = ['a' * n for n in (0, 1, 6, 7, 8, 20, 31, 32, 70)]
+    for top_k in (21, 30):
+      values = own.score(texts, top_k)[0].values
+      assert values.top_LxK.shape == values.top_logprob_LxK.shape == (1, top_k)
   assert score._values._cache_size() - before == 2
 
 
