@@ -52,7 +52,7 @@ QUEUE = flags.DEFINE_integer('queue', 256, 'Requests that may wait.')
 READ_SECONDS = flags.DEFINE_float(
   'read_seconds',
   0.05,
-  'For prompts between two tokens of running requests, while slots are free.',
+  'For prompts between two calls that make tokens, if all slots are free.',
 )
 PREFIX_BYTES = flags.DEFINE_integer(
   'prefix_bytes', 256 * 2**20, 'Of states of prompts kept in memory; 0: none.'

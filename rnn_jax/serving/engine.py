@@ -60,7 +60,7 @@ class Options:
   slots: int = 16  # rows that make tokens together
   steps: int = 8  # tokens of a row between two visits to the host, at most
   chunks: tuple[int, ...] = reading.SIZES  # lengths in which prompts are read
-  read_seconds: float = 0.05  # between two calls, while slots are free
+  read_seconds: float = 0.05  # between two calls, if all slots are free
   queue: int = 256  # requests that may wait
   prefix_bytes: int = 256 * 2**20  # of stored states; 0: none is stored
   weights: str = 'float32'  # one of WEIGHTS of inference/generate.py
@@ -163,6 +163,7 @@ class Engine:
       model, weights = served.network, served.weights
       store = prefixes_lib.Store(options.prefix_bytes)
       reader = reading.Reader(model, weights, options.chunks, store)
+      reader.check(weights)
       boundary = served.tokenizer.boundary
       slots = slots_lib.Slots(
         model, weights, options.slots, options.steps, boundary

@@ -13,6 +13,10 @@ SHA-256 of (the key before, the chunk's tokens). Equal keys are equal calls from
 the text's beginning on, hence equal states, to the last bit. States at the ends
 of the largest chunks and of segments are worth keeping: other texts that begin
 in the same way have the same ones.
+
+While rows wait for their next token, a largest chunk is read in pieces of the
+size below it, if `check` has found that its bits are the same either way: where
+a recurrence advances step by step, or in blocks that divide a piece, they are.
 """
 
 import collections
@@ -114,6 +118,7 @@ class Reading:
     skipped: tokens whose state was stored.
     job: whose text it is.
     done: called at the end.
+    begun: tokens of the first chunk that were read, in pieces.
   """
 
   chunks: collections.deque[Chunk]
@@ -122,6 +127,7 @@ class Reading:
   skipped: int
   job: work.Job
   done: Callable[['Reading'], None]
+  begun: int = 0
 
 
 class Reader:
@@ -131,6 +137,7 @@ class Reader:
     blank: what the model knows before any text.
     tokens: how many were read.
     compiled: how many programs there are.
+    piece: tokens of a piece of a largest chunk; 0: those are read whole.
   """
 
   def __init__(
@@ -149,6 +156,7 @@ class Reader:
       store: of beginnings.
     """
     self.tokens = 0
+    self.piece = 0
     self._sizes = sizes
     self._store = store
     self._device = weights.device
@@ -216,15 +224,45 @@ class Reader:
       done,
     )
 
-  def advance(self, weights: decode.Weights, current: Reading) -> bool:
-    """Reads one chunk. Returns whether all has been read."""
+  def advance(
+    self, weights: decode.Weights, current: Reading, briefly: bool = False
+  ) -> bool:
+    """Reads one chunk, or a piece of it. Returns whether all has been read.
+
+    Args:
+      weights: what the model computes with.
+      current: what is read.
+      briefly: whether rows wait, so that a piece is enough.
+    """
     if current.chunks:
-      chunk, adapter = current.chunks.popleft(), current.job.adapter
-      current.entry = self.read(weights, current.entry, chunk.tokens, adapter)
-      self.tokens += len(chunk.tokens)
-      if chunk.kept:
-        self._store.put(chunk.key, current.entry)
+      chunk, adapter = current.chunks[0], current.job.adapter
+      tokens = chunk.tokens[current.begun :]
+      if self.piece and (briefly or current.begun):
+        tokens = tokens[: self.piece]
+      current.entry = self.read(weights, current.entry, tokens, adapter)
+      self.tokens += len(tokens)
+      current.begun += len(tokens)
+      if current.begun == len(chunk.tokens):
+        current.chunks.popleft()
+        current.begun = 0
+        if chunk.kept:
+          self._store.put(chunk.key, current.entry)
     return not current.chunks
+
+  def check(self, weights: decode.Weights) -> None:
+    """Finds out whether largest chunks may be read in pieces; sets `piece`."""
+    *smaller, largest = self._sizes
+    if not smaller or largest % smaller[-1]:
+      return
+    adapter, piece = weights.models - 1, smaller[-1]
+    V = self.blank.logits_1xV.shape[1]
+    tokens = np.random.default_rng(0).integers(V, size=largest, dtype=np.int32)
+    whole = self.read(weights, self.blank, tokens, adapter)
+    entry = self.blank
+    for part in np.split(tokens, largest // piece):
+      entry = self.read(weights, entry, part, adapter)
+    if _bits(whole) == _bits(entry):
+      self.piece = piece
 
   def read(
     self,
@@ -253,6 +291,11 @@ class Reader:
     chunks = [np.arange(n, n + L, dtype=np.int32) % V for n in range(SAMPLES)]
     adapter = weights.models - 1
     return [self.read(weights, self.blank, each, adapter) for each in chunks]
+
+
+def _bits(entry):
+  arrays = jax.device_get((entry.state, entry.logits_1xV))
+  return [x.tobytes() for x in jax.tree.leaves(arrays)]
 
 
 def _ids(*shape):

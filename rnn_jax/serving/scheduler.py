@@ -3,9 +3,10 @@
     queue -> read, chunk by chunk -> slot: one token per step -> reply
 
 One thread does all of it. Between two calls that make tokens one chunk is read,
-and more while slots are free, for `read_seconds`: a prompt of any length delays
-the others' next token by no more. While the device makes the next tokens, the
-host delivers those before.
+or a piece of one while most slots write, and more while slots are free, for the
+free slots' share of `read_seconds`: a prompt of any length delays the others'
+next token by no more. While the device makes the next tokens, the host delivers
+those before.
 """
 
 import collections
@@ -202,7 +203,8 @@ class Scheduler:
 
   def _read(self):
     """Reads a chunk, or more while slots are free. Returns whether it did."""
-    end = time.monotonic() + self._read_seconds
+    free = 1 - self.slots.used / len(self.slots.rows)
+    end = time.monotonic() + self._read_seconds * free
     did_read = read = self._read_chunk()
     while read and not read.job.done:  # a reply that is read again can wait
       if self.slots.used + len(self._ready) >= len(self.slots.rows):
@@ -217,7 +219,8 @@ class Scheduler:
     current = self._current
     if current is None:
       return None
-    if self.reader.advance(self.served.weights, current):
+    most_write = 2 * self.slots.used > len(self.slots.rows)
+    if self.reader.advance(self.served.weights, current, most_write):
       self._current = None
       current.done(current)
     return current

@@ -13,6 +13,8 @@ from rnn_jax.data.text import turns
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
 from rnn_jax.serving import engine
+from rnn_jax.serving import prefixes
+from rnn_jax.serving import reading
 from rnn_jax.serving import requests
 from rnn_jax.serving import widths
 from rnn_jax.serving import work
@@ -558,6 +560,42 @@ def test_prompts_of_others_wait_for_one_chunk_at_most(served):
     assert after.calls == before.calls + 1
   row.cancel()
   served.step()
+
+
+def test_large_chunks_are_read_in_pieces_while_most_slots_write():
+  """And the bits are those of whole chunks."""
+  source = models.generator()
+  prompt = models.ask('abcdefgh ' * 5, max_new_tokens=6, seed=3)
+  wanted = models.alone(models.make(source, prefix_bytes=0), prompt)
+  served = models.make(source, prefix_bytes=0)
+  served.warm_up()
+  reader = served._built().reader
+  assert reader.piece == models.CHUNKS[-2]
+  others = [models.submit(served, endless(max_new_tokens=99)) for _ in range(3)]
+  while served.stats().active < 3:
+    served.step()
+  calls = served.stats().calls
+  handle = models.submit(served, prompt)
+  models.finish(served, [handle])
+  assert models.record(handle) == wanted
+  # Two calls for each of five largest chunks, and some to write.
+  assert served.stats().calls - calls >= 2 * 5
+  models.finish(served, others)
+
+
+def test_chunks_whose_pieces_differ_are_read_whole(monkeypatch):
+  read = reading.Reader.read
+
+  def differ(self, weights, before, tokens, adapter):
+    entry = read(self, weights, before, tokens, adapter)
+    if len(tokens) == models.CHUNKS[-1]:
+      entry = prefixes.Entry(entry.state, entry.logits_1xV + 1e-6)
+    return entry
+
+  monkeypatch.setattr(reading.Reader, 'read', differ)
+  served = models.make(models.generator())
+  served.warm_up()
+  assert served._built().reader.piece == 0
 
 
 def test_learned_positions_limit_the_length():
