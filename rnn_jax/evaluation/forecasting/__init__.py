@@ -1,0 +1,1 @@
+"""Scores forecasts of series, and the simple forecasters to compare with."""
