@@ -21,8 +21,8 @@ stops at 10 log10(n) lags, so that M4 finds no season in a history of fewer than
 10^(m / 10) readings, which isn't done here.
 """
 
-from collections.abc import Sequence
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 

@@ -9,8 +9,8 @@ Scaled scores divide by the error of the seasonal naive forecast within the
 history, of season m; a constant history has no scale, and scores NaN.
 
 Sources:
-  sMAPE, OWA: Makridakis, Spiliotis, Assimakopoulos, "The M4 Competition: 100,000
-    time series and 61 forecasting methods", 2020.
+  sMAPE, OWA: Makridakis, Spiliotis, Assimakopoulos, "The M4 Competition:
+    100,000 time series and 61 forecasting methods", 2020.
   MASE: Hyndman, Koehler, "Another look at measures of forecast accuracy", 2006.
   RMSSE: Makridakis, Spiliotis, Assimakopoulos, "M5 accuracy competition:
     Results, findings, and conclusions", 2022.
@@ -60,8 +60,11 @@ def owa(smape: float, mase: float, naive2: tuple[float, float]) -> float:
   Args:
     smape: the mean over all series.
     mase: the mean over all series.
-    naive2: (sMAPE, MASE) of Naive2, means over the same series.
+    naive2: (sMAPE, MASE) of Naive2, means over the same series. If one is 0,
+      OWA is NaN.
   """
+  if not all(naive2):
+    return float('nan')
   return (smape / naive2[0] + mase / naive2[1]) / 2
 
 

@@ -1,0 +1,180 @@
+"""A forecaster beside the baselines, each score with its bootstrap interval.
+
+Scores are means over series, but the weighted quantile loss, which is a ratio
+of sums. Intervals are of 95 %, over series drawn with replacement: the readings
+of one depend on each other. MSIS and coverage are of the widest interval among
+the quantiles, from level a to 1 - a.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rnn_jax import errors
+from rnn_jax import tables
+from rnn_jax.evaluation import intervals
+from rnn_jax.evaluation.forecasting import baselines
+from rnn_jax.evaluation.forecasting import forecasts as forecasts_lib
+from rnn_jax.evaluation.forecasting import metrics
+
+COLUMNS = (
+  'forecaster=name',
+  'sMAPE=smape:.3f',
+  'MASE=mase:.3f',
+  'RMSSE=rmsse:.3f',
+  'OWA=owa:.3f',
+  'wQL=wql:.4f',
+  'MSIS=msis:.3f',
+  'coverage=coverage:.3f',
+)
+JUDGE = 'seasonal naive'
+
+
+def baseline(
+  name: str,
+  histories: Sequence[np.ndarray],
+  horizon: int,
+  season: int,
+  levels_Q: Sequence[float],
+) -> forecasts_lib.Forecasts:
+  """Returns the forecasts of one of baselines.BASELINES."""
+  each = [baselines.BASELINES[name](x, horizon, season) for x in histories]
+  return forecasts_lib.Forecasts(
+    np.stack([one.mean_L for one in each]),
+    np.stack([one.quantiles(levels_Q) for one in each]),
+  )
+
+
+def compare(
+  forecasters: Mapping[str, forecasts_lib.Forecasts],
+  y_NxL: np.ndarray,
+  histories: Sequence[np.ndarray],
+  season: int,
+  levels_Q: Sequence[float],
+) -> list[dict[str, Any]]:
+  """Returns a row of scores for each forecaster, then for each baseline.
+
+  Args:
+    forecasters: by name, such as the model.
+    y_NxL: the readings that were forecast; NaN is missing.
+    histories: the readings before them, one array per series. Series of
+      several targets come one target after another.
+    season: how many steps a season has; 1 is none.
+    levels_Q: the levels of the quantiles, in ascending order.
+
+  Returns:
+    Dicts with a name, scores, 'intervals' ({score: [low, high]}) and 'behind':
+    the mean MASE minus that of seasonal naive over the same series and its
+    interval, [difference, low, high]. A score that has no meaning is None: MASE
+    of constant histories only, MSIS without an interval among the levels.
+
+  Raises:
+    InputError: shapes disagree, or a forecast is missing.
+  """
+  y_NxL, levels_Q = np.float64(y_NxL), np.float64(levels_Q)
+  if y_NxL.ndim != 2 or len(histories) != len(y_NxL):
+    errors.refuse(
+      'y_NxL.shape', y_NxL.shape, f'give a row for each of {len(histories)}'
+    )
+  known = {
+    name: baseline(name, histories, y_NxL.shape[1], season, levels_Q)
+    for name in baselines.BASELINES
+  }
+  scales = (
+    metrics.absolute_scale(histories, season),
+    metrics.squared_scale(histories, season),
+  )
+  columns = {
+    name: _columns(each, y_NxL, scales, levels_Q)
+    for name, each in {**forecasters, **known}.items()
+  }
+  return [_row(name, columns) for name in columns]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+  """Returns the table of `compare`'s rows, and who loses to seasonal naive."""
+  lines = tables.of(rows, COLUMNS)
+  return '\n'.join([*lines, *filter(None, map(warning, rows))])
+
+
+def warning(row: Mapping[str, Any]) -> str:
+  """Returns a line if seasonal naive has the lower MASE; '': it hasn't."""
+  if row['name'] in baselines.BASELINES or row['behind'] is None:
+    return ''
+  difference, low, high = row['behind']
+  if difference <= 0:
+    return ''
+  sure = 'better' if low > 0 else 'better, within chance,'
+  return (
+    f'{JUDGE} is {sure} than {row["name"]}: its MASE is {difference:.3f} '
+    f'lower, with 95 % between {low:.3f} and {high:.3f}'
+  )
+
+
+def _columns(forecast, y_NxL, scales, levels_Q):
+  """Returns what the scores are means or ratios of, an entry per series."""
+  absolute_N, squared_N = scales
+  point_NxL, quantiles_NxLxQ = forecast.point_NxL, forecast.quantiles_NxLxQ
+  losses_NxQ = metrics.quantile_loss(y_NxL, quantiles_NxLxQ, levels_Q)
+  columns = {
+    'smape': metrics.smape(y_NxL, point_NxL),
+    'mase': metrics.mase(y_NxL, point_NxL, absolute_N),
+    'rmsse': metrics.rmsse(y_NxL, point_NxL, squared_N),
+    'losses': losses_NxQ.mean(1),
+    'sizes': metrics.sizes(y_NxL),
+  }
+  cover = levels_Q[-1] - levels_Q[0]
+  if len(levels_Q) > 1 and np.isclose(levels_Q[0] + levels_Q[-1], 1):
+    edges = quantiles_NxLxQ[..., 0], quantiles_NxLxQ[..., -1]
+    columns['msis'] = metrics.msis(y_NxL, *edges, absolute_N, cover)
+    columns['coverage'] = metrics.coverage(y_NxL, *edges)
+  # What can't be scored is NaN in all forecasters alike.
+  for name, score_N in columns.items():
+    scale_N = absolute_N if name in ('mase', 'rmsse', 'msis') else None
+    metrics.mean(score_N, y_NxL, scale_N)  # refuses a missing forecast
+  return columns
+
+
+def _row(name, columns):
+  """Returns the scores of one forecaster, with intervals."""
+  own, naive2 = columns[name], columns['Naive2']
+  row: dict[str, Any] = {'name': name}
+  edges: dict[str, list[float]] = {}
+
+  def add(score, statistic, *given):
+    value = float(statistic(*given))
+    row[score] = None if np.isnan(value) else value
+    if row[score] is not None:
+      edges[score] = intervals.percentile(statistic, *given)
+
+  for score in ('smape', 'mase', 'rmsse', 'msis', 'coverage'):
+    row[score] = None
+    if score in own:
+      add(score, _mean, own[score])
+  both = own['smape'], own['mase'], naive2['smape'], naive2['mase']
+  add('owa', _owa, *both)
+  add('wql', _ratio, own['losses'], own['sizes'])
+  row['intervals'] = edges
+  behind_N = own['mase'] - columns[JUDGE]['mase']
+  value = _mean(behind_N)
+  row['behind'] = (
+    None if np.isnan(value) else [value, *intervals.percentile(_mean, behind_N)]
+  )
+  return row
+
+
+def _mean(score_N):
+  score_N = score_N[~np.isnan(score_N)]
+  return float(np.mean(score_N)) if len(score_N) else float('nan')
+
+
+def _owa(smape_N, mase_N, naive2_smape_N, naive2_mase_N):
+  naive2 = _mean(naive2_smape_N), _mean(naive2_mase_N)
+  return metrics.owa(_mean(smape_N), _mean(mase_N), naive2)
+
+
+def _ratio(losses_N, sizes_N):
+  total = np.sum(sizes_N)
+  return np.sum(losses_N) / total if total else float('nan')
