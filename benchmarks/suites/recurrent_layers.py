@@ -40,6 +40,7 @@ OURS = {  # cells that PyTorch lacks, and their options
   'rhn': ('rhn', {}),
   "gru with reset='before'": ('gru', {'reset': 'before'}),
   'min_lstm': ('min_lstm', {}),
+  'slstm': ('slstm', {}),
 }
 OURS_TRAINING = ([32, 512, 128], [1, 4096, 128])
 

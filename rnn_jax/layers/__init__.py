@@ -134,6 +134,32 @@ class MinLSTM(Layer):
   cell: ClassVar[str] = 'min_lstm'
 
 
+class SLSTM(Layer):
+  """An LSTM with exponential gates and a normalizer (Beck et al., 2024).
+
+  Heads of F / H units read their own h. x BxLxD to y BxLxF. The state is h, c,
+  n and m, 4 F numbers.
+
+  Attributes:
+    features: F, the width of y and of the state.
+    heads: H, which divides F.
+    forget_gate: 'sigmoid' or 'exponential'.
+    input_bias: of the input gate, initially.
+    forget_biases: of the forget gate: the first and the last unit of a head.
+    norm: of each head of y, 'layer' or 'none'.
+  """
+
+  features: int
+  _: dataclasses.KW_ONLY
+  heads: int = 4
+  forget_gate: str = 'sigmoid'
+  input_bias: float = 0.0
+  forget_biases: tuple[float, float] = (1.0, 5.0)
+  norm: str = 'layer'
+
+  cell: ClassVar[str] = 'slstm'
+
+
 class QRNN(Layer):
   """The quasi-recurrent network (Bradbury et al., 2016).
 

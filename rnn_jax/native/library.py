@@ -29,6 +29,7 @@ SOURCES = (
   'linear_scan.cc',
   'gated.cc',
   'gated_layers.cc',
+  'slstm.cc',
   'products.cc',
 )
 TARGETS = (  # names of the handlers
@@ -52,6 +53,8 @@ TARGETS = (  # names of the handlers
   'rhn_backward',
   'gru_before_forward',
   'gru_before_backward',
+  'slstm_forward',
+  'slstm_backward',
   'product_floats',
   'product_int8',
   'product_int8_blocks',

@@ -21,6 +21,7 @@ from jax.extend import core
 from rnn_jax.ops import gated
 from rnn_jax.ops import gated_layers
 from rnn_jax.ops import routed
+from rnn_jax.ops import slstm
 
 # The widest first.
 FORMATS = 'float32', 'bfloat16', 'float16', 'int8', 'float8_e4m3fn'
@@ -71,7 +72,7 @@ def _native(eqn):
   kind, _, way = (
     eqn.params['target_name'].removeprefix('rnn_jax_').rpartition('_')
   )
-  if kind not in {*gated.KINDS, *gated_layers.KINDS}:
+  if kind not in {*gated.KINDS, *gated_layers.KINDS, slstm.KIND}:
     return {}
   forward = way == 'forward'
   h = (eqn.outvars[0] if forward else eqn.invars[4]).aval

@@ -55,6 +55,11 @@ VARIANTS = {
   'gru': ({'state_width': 4}, {'reset': 'before'}),
   'lstm': ({'state_width': 4},),
   'min_lstm': ({'state_width': 4},),
+  'slstm': (
+    {'state_width': 8, 'heads': 2},
+    {'state_width': 6, 'heads': 1, 'norm': 'none'}
+    | {'forget_gate': 'exponential'},
+  ),
   'qrnn': ({'state_width': 4, 'taps': 3},),
   'rhn': ({'state_width': 4, 'depth': 2},),
   'bdh': ({'heads': 2, 'neurons': 16, 'rotary': 100.0},),
@@ -148,7 +153,7 @@ LATER = {
   *('attention-0', 'deltanet-0', 'gated_deltanet-0', 'gated_deltanet-1'),
   *('gla-1', 'gru-1', 'hgrn2-0', 'latent_attention-0', 'mamba-1', 'mamba2-0'),
   *('min_lstm-0', 'mlstm-1', 'retnet-0', 'rg_lru-1', 'rwkv7-1'),
-  *('simple_rnn-1', 'simple_rnn-2'),
+  *('simple_rnn-1', 'simple_rnn-2', 'slstm-1'),
 }
 
 
@@ -503,6 +508,7 @@ def test_the_scan_is_one_of_the_cell_s_steps(case, monkeypatch):
     ('gru-0', 'binomial'),
     ('gru-1', 'uniform'),
     ('rhn-0', 'binomial'),
+    ('slstm-0', 'uniform'),
   ),
 )
 def test_remat_of_native_steps_changes_no_gradient(case, schedule):
@@ -514,7 +520,7 @@ def test_remat_of_native_steps_changes_no_gradient(case, schedule):
 @pytest.mark.native
 @pytest.mark.parametrize(
   ('name', 'options'),
-  (('lstm', {}), ('gru', {'reset': 'before'}), ('rhn', {})),
+  (('lstm', {}), ('gru', {'reset': 'before'}), ('rhn', {}), ('slstm', {})),
 )
 def test_native_is_refused_by_name_and_skipped_by_auto(name, options):
   message = 'multiplies in float32, not bfloat16'
@@ -546,6 +552,7 @@ def test_native_is_refused_by_name_and_skipped_by_auto(name, options):
     ('gru-0', 'gru'),
     ('gru-1', 'gru_before'),
     ('rhn-0', 'rhn'),
+    ('slstm-0', 'slstm'),
   ),
 )
 def test_auto_is_native_except_for_a_single_step(case, target):

@@ -43,6 +43,17 @@ REFUSED = {  # of each cell: what is changed, the message or its beginning
   ),
   'gru': (SEQUENCE,),
   'rhn': (SEQUENCE,),
+  'slstm': (
+    SEQUENCE,
+    (
+      {'cell.heads': 3, 'model.width': 64},
+      'cell.heads=3: they must divide the 64 units of the state',
+    ),
+    (
+      {'cell.forget_gate': 'tanh'},
+      "cell.forget_gate='tanh': choose one of ('sigmoid', 'exponential')",
+    ),
+  ),
   'qrnn': (
     (
       {'recurrence.impl': 'pallas'},

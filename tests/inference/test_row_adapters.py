@@ -36,6 +36,7 @@ CELLS = {
   'kda': {'heads': 2, 'key_width': 4, 'value_width': 4},
   'gru': {},
   'rhn': {'depth': 2},
+  'slstm': {'heads': 2},
   'attention': {'heads': 2, 'head_width': 4, 'window': 7},
 }
 EVERY = '.*/kernel', '.*embedding'

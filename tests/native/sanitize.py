@@ -16,6 +16,7 @@ from rnn_jax.native import library
 from rnn_jax.ops import gated
 from rnn_jax.ops import gated_layers
 from rnn_jax.ops import products
+from rnn_jax.ops import slstm
 from rnn_jax.ops.delta import native as delta_native
 from rnn_jax.ops.gla import native as gla_native
 from rnn_jax.ops.gla import projected as gla_projected
@@ -141,6 +142,20 @@ def layered_cells():
     yield kind, B, L, S
 
 
+def slstm_cells():
+  shapes = itertools.product((1, 3, 17), (1, 4, 17), (1, 3), (1, 3, 8, 17, 65))
+  for B, L, H, K in shapes:
+    S = H * K
+    u, kernel, *state = _arrays((B, L, 4 * S), (H, K, 4 * K), *[(B, S)] * 4)
+    starts = jnp.zeros((B, L), jnp.int32).at[:, L // 2].set(1)
+
+    def run(u, kernel, *state, starts=starts):
+      return slstm.recurrence(slstm.State(*state), u, kernel, starts_BxL=starts)
+
+    _both_ways(run, u, kernel, *state)
+    yield B, L, H, K
+
+
 def packed_products():
   shapes = itertools.product((1, 2, 3, 7), (1, 31, 33, 600), WIDTHS)
   for (B, K, F), format in itertools.product(shapes, products.FORMATS):
@@ -160,6 +175,7 @@ def main():
     projected,
     gated_cells,
     layered_cells,
+    slstm_cells,
     packed_products,
   ):
     count = sum(1 for _ in kernel())

@@ -11,6 +11,7 @@ from rnn_jax.cells import base
 from rnn_jax.cells import gru
 from rnn_jax.cells import lstm
 from rnn_jax.cells import rhn
+from rnn_jax.cells import slstm
 from rnn_jax.data.text import tokenizer
 from rnn_jax.native import library
 from rnn_jax.ops import gla
@@ -161,6 +162,7 @@ def weights_of(like, name):
     (gru, {'reset': 'before'}),
     (rhn, {'depth': 1}),
     (rhn, {'depth': 3}),
+    (slstm, {'heads': 2}),
   ),
 )
 def test_native_recurrences_count_as_the_scan_does(module, options):

@@ -55,6 +55,37 @@ def gru(params, x, c):
   return _recurrent(params, x, ('keep', 'read'), step)
 
 
+def slstm(params, x, c):
+  """c / n is a mean of all past z, whose weights are a softmax."""
+  R, heads = params['recurrent']['kernel'], c.heads
+  h, past, logs, out = np.zeros(heads * R.shape[1]), [], [], []
+  gates = {'keep': [], 'write': [], 'read': []}
+  for raw in dense(params['projection'], x):
+    own = np.einsum('hk,hkj->hj', h.reshape(heads, -1), R)
+    i, f, z, o = (
+      a + own[:, n * len(own[0]) // 4 : (n + 1) * len(own[0]) // 4].ravel()
+      for n, a in enumerate(np.split(raw, 4))
+    )
+    logf = f if c.forget_gate == 'exponential' else -np.logaddexp(0, -f)
+    logs = [log + logf for log in logs] + [i]
+    past.append(np.tanh(z))
+    weights = np.exp(np.array(logs) - np.max(logs, 0))
+    weights /= weights.sum(0)
+    h = sigmoid(o) * np.sum(weights * past, 0)
+    out.append(h)
+    for gate, value in zip(
+      gates, (np.exp(np.minimum(logf, 0)), weights[-1], sigmoid(o)), strict=True
+    ):
+      gates[gate].append(value)
+  h = np.stack(out)
+  if c.norm == 'layer':
+    each = h.reshape(len(h), heads, -1)
+    each = each - each.mean(-1, keepdims=True)
+    each = each / np.sqrt((each**2).mean(-1, keepdims=True) + 1e-5)
+    h = (each * params['norm']['scale']).reshape(h.shape)
+  return h, gates
+
+
 def rhn(params, x, c):
   """Layer by layer of a step."""
   read = dense(params['projection'], x)
@@ -112,6 +143,11 @@ def _gru(D, c):
   return _size(3)(D, c) + (c.state_width or D) * (c.reset == 'after')
 
 
+def _slstm(D, c):
+  S, output = _output(c, D)
+  return 4 * S * (D + S // c.heads + 1) + S * (c.norm == 'layer') + output
+
+
 def _rhn(D, c):
   S, output = _output(c, D)
   return 2 * S * (D + c.depth * (S + 1)) + output
@@ -128,6 +164,7 @@ SIZES = {
   'min_lstm': _size(3),  # three quarters of an LSTM's
   'lstm': _size(4),
   'gru': _gru,
+  'slstm': _slstm,
   'rhn': _rhn,
   'qrnn': _qrnn,
 }
