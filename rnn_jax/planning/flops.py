@@ -68,7 +68,10 @@ def _repeats(primitive, params):
 
 
 def _native(eqn):
-  """Counts a call of a native gated cell: one product per matrix and step."""
+  """Counts a call of a native gated cell: one product per matrix and step.
+
+  The backward pass of an sLSTM also multiplies for the gradient of its matrix.
+  """
   kind, _, way = (
     eqn.params['target_name'].removeprefix('rnn_jax_').rpartition('_')
   )
@@ -79,7 +82,8 @@ def _native(eqn):
   begin = 1 if forward else 0
   first, second = (x.aval.size for x in eqn.invars[begin : begin + 2])
   matrices = first + second if kind == 'gru_before' else first
-  return {'float32': 2 * h.size // h.shape[-1] * matrices}
+  products = 1 if forward or kind != slstm.KIND else 2
+  return {'float32': 2 * h.size // h.shape[-1] * matrices * products}
 
 
 def _jaxprs(values) -> Iterator:
