@@ -91,7 +91,8 @@ class Cell(gated.Cell):
     dtype: jax.typing.DTypeLike = jnp.float32,
   ) -> jax.Array:
     del key, shape
-    f = jnp.linspace(*self.config.forget_biases, self._head_width, dtype=dtype)
+    first, last = self.config.forget_biases
+    f = jnp.linspace(first, last, self._head_width, dtype=dtype)
     if self._is_exponential:
       f = jax.nn.log_sigmoid(f)  # whose exp is what the sigmoid was
     f = jnp.tile(f, self.config.heads)

@@ -22,9 +22,9 @@ stops at 10 log10(n) lags, so that M4 finds no season in a history of fewer than
 """
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
+from numpy import typing as npt
 
 from rnn_jax import errors
 
@@ -39,11 +39,11 @@ class Forecast:
   mean_L: np.ndarray
   deviation_L: np.ndarray
 
-  def quantiles(self, levels_Q: Sequence[float]) -> np.ndarray:
+  def quantiles(self, levels_Q: npt.ArrayLike) -> np.ndarray:
     """Returns quantiles_LxQ at levels between 0 and 1."""
     from scipy import special  # takes long to import
 
-    z_Q = special.ndtri(np.float64(levels_Q))
+    z_Q = special.ndtri(np.asarray(levels_Q, np.float64))
     return self.mean_L[:, None] + self.deviation_L[:, None] * z_Q
 
 
@@ -102,7 +102,7 @@ def indices(history_L: np.ndarray, season: int) -> np.ndarray:
   The trend is the centered moving average over one season, its two ends halved
   if the season is even; an index is the mean ratio of readings to the trend.
   """
-  history_L = np.float64(history_L)
+  history_L = np.asarray(history_L, np.float64)
   ones = np.ones(season)
   if not seasonal(history_L, season) or np.nanmin(history_L) <= 0:
     return ones
@@ -126,7 +126,7 @@ def seasonal(history_L: np.ndarray, season: int) -> bool:
   It has if |r_m| > 1.645 sqrt((1 + 2 sum_{k < m} r_k^2) / n), r_k the
   autocorrelation at lag k, and n >= 3 m.
   """
-  history_L = np.float64(history_L)
+  history_L = np.asarray(history_L, np.float64)
   seen = ~np.isnan(history_L)
   count = int(seen.sum())
   if season < 2 or len(history_L) < CYCLES * season or count < 2:
@@ -153,7 +153,7 @@ def _covariance(centered, seen, lag):
 
 def _history(history_L, horizon, season):
   """Returns a history in float64, with at least one reading."""
-  history_L = np.float64(history_L)
+  history_L = np.asarray(history_L, np.float64)
   if horizon < 1:
     errors.refuse('horizon', horizon, 'give a number of steps of at least 1')
   if season < 1:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy import typing as npt
 
 from rnn_jax import errors
 from rnn_jax import tables
@@ -37,7 +38,7 @@ def baseline(
   histories: Sequence[np.ndarray],
   horizon: int,
   season: int,
-  levels_Q: Sequence[float],
+  levels_Q: npt.ArrayLike,
 ) -> forecasts_lib.Forecasts:
   """Returns the forecasts of one of baselines.BASELINES."""
   each = [baselines.BASELINES[name](x, horizon, season) for x in histories]
@@ -52,7 +53,7 @@ def compare(
   y_NxL: np.ndarray,
   histories: Sequence[np.ndarray],
   season: int,
-  levels_Q: Sequence[float],
+  levels_Q: npt.ArrayLike,
 ) -> list[dict[str, Any]]:
   """Returns a row of scores for each forecaster, then for each baseline.
 
@@ -71,13 +72,17 @@ def compare(
     of constant histories only, MSIS without an interval among the levels.
 
   Raises:
-    InputError: shapes disagree, or a forecast is missing.
+    InputError: shapes disagree, levels aren't in order, or a forecast is
+      missing.
   """
-  y_NxL, levels_Q = np.float64(y_NxL), np.float64(levels_Q)
+  y_NxL = np.asarray(y_NxL, np.float64)
+  levels_Q = np.asarray(levels_Q, np.float64)
   if y_NxL.ndim != 2 or len(histories) != len(y_NxL):
     errors.refuse(
       'y_NxL.shape', y_NxL.shape, f'give a row for each of {len(histories)}'
     )
+  if levels_Q.ndim != 1 or np.any(np.diff(levels_Q) <= 0):
+    errors.refuse('levels_Q', levels_Q, 'give levels in ascending order')
   known = {
     name: baseline(name, histories, y_NxL.shape[1], season, levels_Q)
     for name in baselines.BASELINES

@@ -23,6 +23,7 @@ Sources:
 from collections.abc import Sequence
 
 import numpy as np
+from numpy import typing as npt
 
 from rnn_jax import errors
 
@@ -69,32 +70,30 @@ def owa(smape: float, mase: float, naive2: tuple[float, float]) -> float:
 
 
 def quantile_loss(
-  y_NxL: np.ndarray, quantiles_NxLxQ: np.ndarray, levels_Q: Sequence[float]
+  y_NxL: np.ndarray, quantiles_NxLxQ: np.ndarray, levels_Q: npt.ArrayLike
 ) -> np.ndarray:
   """Returns losses_NxQ, the sums over steps of 2 (q - [y < f]) (y - f).
 
   At level 0.5 a loss is the absolute error. `weighted_quantile_loss` divides
   their sums by `sizes`.
   """
-  y_NxL, quantiles_NxLxQ = np.asarray(y_NxL), np.asarray(quantiles_NxLxQ)
-  levels_Q = _levels(levels_Q)
-  expected = (*y_NxL.shape, len(levels_Q))
+  y_NxL, quantiles_NxLxQ = map(_array, (y_NxL, quantiles_NxLxQ))
+  q_Q = _levels(levels_Q)
+  expected = (*y_NxL.shape, len(q_Q))
   if quantiles_NxLxQ.shape != expected:
     errors.refuse(
       'quantiles_NxLxQ.shape',
       quantiles_NxLxQ.shape,
       f'give a forecast per series, step and level, {expected}',
     )
-  error_NxLxQ = np.float64(y_NxL)[..., None] - quantiles_NxLxQ
-  loss_NxLxQ = 2 * np.maximum(
-    levels_Q * error_NxLxQ, (levels_Q - 1) * error_NxLxQ
-  )
+  error_NxLxQ = y_NxL[..., None] - quantiles_NxLxQ
+  loss_NxLxQ = 2 * np.maximum(q_Q * error_NxLxQ, (q_Q - 1) * error_NxLxQ)
   return np.where(np.isnan(y_NxL)[..., None], 0, loss_NxLxQ).sum(1)
 
 
 def sizes(y_NxL: np.ndarray) -> np.ndarray:
   """Returns sums_N of |y| over the observed steps."""
-  return np.nansum(np.abs(np.float64(y_NxL)), 1)
+  return np.nansum(np.abs(_array(y_NxL)), 1)
 
 
 def weighted_quantile_loss(
@@ -135,7 +134,7 @@ def coverage(
   """Returns the shares_N of readings within [low, high], its edges included."""
   y_NxL, low_NxL = _pair(y_NxL, low_NxL)
   _, high_NxL = _pair(y_NxL, high_NxL)
-  inside_NxL = np.float64((low_NxL <= y_NxL) & (y_NxL <= high_NxL))
+  inside_NxL = np.asarray((low_NxL <= y_NxL) & (y_NxL <= high_NxL), np.float64)
   inside_NxL[np.isnan(low_NxL) | np.isnan(high_NxL)] = np.nan
   return _mean(inside_NxL, y_NxL)
 
@@ -176,9 +175,13 @@ def mean(
   return float(np.mean(score_N[counted_N])) if counted_N.any() else np.nan
 
 
+def _array(x):
+  return np.asarray(x, np.float64)
+
+
 def _pair(y_NxL, forecast_NxL):
   """Returns both in float64, of one shape."""
-  y_NxL, forecast_NxL = np.float64(y_NxL), np.float64(forecast_NxL)
+  y_NxL, forecast_NxL = map(_array, (y_NxL, forecast_NxL))
   if y_NxL.ndim != 2 or y_NxL.shape != forecast_NxL.shape:
     errors.refuse(
       'forecast_NxL.shape',
@@ -190,7 +193,7 @@ def _pair(y_NxL, forecast_NxL):
 
 def _levels(levels_Q):
   """Returns the levels of quantiles in float64."""
-  levels_Q = np.float64(levels_Q)
+  levels_Q = _array(levels_Q)
   if levels_Q.ndim != 1 or not np.all((levels_Q > 0) & (levels_Q < 1)):
     errors.refuse('levels_Q', levels_Q, 'give levels between 0 and 1')
   return levels_Q
@@ -206,7 +209,7 @@ def _mean(value_NxL, y_NxL):
 
 def _scale(scale_N):
   """Returns the scales, with NaN for those that are 0."""
-  scale_N = np.float64(scale_N)
+  scale_N = _array(scale_N)
   return np.where(scale_N > 0, scale_N, np.nan)
 
 
@@ -214,7 +217,7 @@ def _differences(history_L, season, size):
   """Returns the mean size of the observed seasonal differences, or NaN."""
   if season < 1:
     errors.refuse('season', season, 'give a number of steps of at least 1')
-  history_L = np.float64(history_L)
+  history_L = _array(history_L)
   differences = size(history_L[season:] - history_L[:-season])
   differences = differences[~np.isnan(differences)]
   return differences.mean() if len(differences) else np.nan

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from absl import logging
+from numpy import typing as npt
 
 from rnn_jax import errors
 from rnn_jax.evaluation.forecasting import baselines
@@ -41,7 +42,7 @@ def forecast(
   histories: Sequence[np.ndarray],
   horizon: int,
   season: int,
-  levels_Q: Sequence[float],
+  levels_Q: npt.ArrayLike,
 ) -> forecasts_lib.Forecasts:
   """Returns the forecasts of one of NAMES, for a history of each series.
 
@@ -52,11 +53,12 @@ def forecast(
     errors.refuse('name', name, f'give one of {", ".join(NAMES)}')
   if not available():
     errors.refuse('name', name, "run pip install 'rnn_jax[forecast]'")
+  levels = np.asarray(levels_Q, np.float64).tolist()
   points, quantiles, failed = [], [], 0
   with activity.doing(f'fitting {name}', len(histories), 'series') as done:
     for history_L in histories:
       try:
-        each = _fit(name, history_L, horizon, season, levels_Q)
+        each = _fit(name, history_L, horizon, season, levels)
       except Exception:  # whatever its optimizers raise
         failed += 1
         naive = baselines.seasonal_naive(history_L, horizon, season)
@@ -97,6 +99,6 @@ def _side(level):
 
 def _filled(history_L):
   """Returns the history with its gaps interpolated."""
-  history_L = np.float64(history_L)
+  history_L = np.asarray(history_L, np.float64)
   seen = np.flatnonzero(~np.isnan(history_L))
   return np.interp(np.arange(len(history_L)), seen, history_L[seen])

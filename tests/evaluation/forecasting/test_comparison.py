@@ -89,3 +89,5 @@ def test_a_missing_forecast_and_other_series_are_errors():
     comparison.compare({'model': model}, y, histories, SEASON, LEVELS)
   with pytest.raises(errors.InputError, match=r'y_NxL.shape=\(2, 8\)'):
     comparison.compare({}, y[:2], histories, SEASON, LEVELS)
+  with pytest.raises(errors.InputError, match='ascending order'):
+    comparison.compare({}, y, histories, SEASON, (0.9, 0.1))
