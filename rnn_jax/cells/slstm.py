@@ -21,6 +21,7 @@ Source: Beck et al., "xLSTM: Extended Long Short-Term Memory", 2024.
 """
 
 import dataclasses
+import math
 
 import flax.linen as nn
 import jax
@@ -47,11 +48,9 @@ State = slstm.State
 class Config(gated.Config):
   """Options of the cell, section `cell` of a config."""
 
-  heads: int = config_lib.option(4, minimum=1)  # H, which divides S
+  heads: int = config_lib.option(1, minimum=1)  # H, which divides S
   forget_gate: str = config_lib.option('sigmoid', choices=FORGET_GATES)
-  input_bias: float = 0.0  # initial b of i
-  # Of a sigmoid f: the first and the last unit of a head.
-  forget_biases: tuple[float, float] = (1.0, 5.0)
+  forget_bias: float = 1.0  # initial b of f, or of a sigmoid f as large
   norm: str = config_lib.option('layer', choices=NORMS)
 
   def check(self, config: config_lib.Config) -> None:
@@ -84,20 +83,11 @@ class Cell(gated.Cell):
         use_fast_variance=False,  # which loses the digits of a large mean
       )
 
-  def init_biases(
-    self,
-    key: jax.Array,
-    shape: tuple[int, ...],
-    dtype: jax.typing.DTypeLike = jnp.float32,
-  ) -> jax.Array:
-    del key, shape
-    first, last = self.config.forget_biases
-    f = jnp.linspace(first, last, self._head_width, dtype=dtype)
+  def gate_biases(self) -> tuple[float, ...]:
+    b = self.config.forget_bias
     if self._is_exponential:
-      f = jax.nn.log_sigmoid(f)  # whose exp is what the sigmoid was
-    f = jnp.tile(f, self.config.heads)
-    i, zero = jnp.full_like(f, self.config.input_bias), jnp.zeros_like(f)
-    return jnp.concatenate([i, f, zero, zero])
+      b = -math.log1p(math.exp(-b))  # whose exp is sigmoid(b)
+    return 0.0, b, 0.0, 0.0
 
   def init_state(self, B: int) -> State:
     return State(*(jnp.zeros((B, self.state_width)) for _ in State._fields))

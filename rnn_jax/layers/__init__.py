@@ -144,17 +144,15 @@ class SLSTM(Layer):
     features: F, the width of y and of the state.
     heads: H, which divides F.
     forget_gate: 'sigmoid' or 'exponential'.
-    input_bias: of the input gate, initially.
-    forget_biases: of the forget gate: the first and the last unit of a head.
+    forget_bias: of a sigmoid forget gate, initially.
     norm: of each head of y, 'layer' or 'none'.
   """
 
   features: int
   _: dataclasses.KW_ONLY
-  heads: int = 4
+  heads: int = 1
   forget_gate: str = 'sigmoid'
-  input_bias: float = 0.0
-  forget_biases: tuple[float, float] = (1.0, 5.0)
+  forget_bias: float = 1.0
   norm: str = 'layer'
 
   cell: ClassVar[str] = 'slstm'
