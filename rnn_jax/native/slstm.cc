@@ -266,6 +266,7 @@ ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats c0,
   const Heads heads = heads_of(h, kernel);
   const int64_t L = heads.L, S = heads.S(), K = heads.K;
   const int64_t weights = K * kGates * K;  // of a head
+  const bool sums = d_kernels->element_count();
   const int64_t size = heads.wide_panels() * kGates * K * kWide * kWidth;
   Lines packed(heads.H * size);
   for (int64_t head = 0; head < heads.H; ++head) {
@@ -293,7 +294,7 @@ ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats c0,
       return d_kernels->typed_data() +
              ((first + row) * heads.H + head) * weights;
     };
-    for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t row = 0; sums && row < rows; ++row) {
       std::fill_n(d_kernel_of(row), weights, 0.0f);
     }
     for (int64_t t = L; t-- > 0;) {
@@ -334,7 +335,7 @@ ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats c0,
           back(units, heads.own_units(panel), values,
                blocks[row].gradients(panel));
         }
-        blocks[row].add(earlier(h, h0) + head * K, d_kernel_of(row));
+        if (sums) blocks[row].add(earlier(h, h0) + head * K, d_kernel_of(row));
       }
       auto use = [&](int64_t row, int64_t panel, const Vector* product) {
         for (int64_t v = 0; v < kWide; ++v) {
@@ -354,7 +355,7 @@ ffi::Error backward(ffi::ThreadPool threads, Floats kernel, Floats c0,
       }
     }
     for (int64_t row = 0; row < rows; ++row) {
-      blocks[row].flush(d_kernel_of(row));
+      if (sums) blocks[row].flush(d_kernel_of(row));
       int64_t to = (first + row) * S + head * K;
       std::copy_n(carried_h + row * K, K, d_h0->typed_data() + to);
       std::copy_n(carried_c + row * K, K, d_c0->typed_data() + to);

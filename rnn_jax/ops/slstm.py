@@ -15,8 +15,9 @@ f, z, o of S units each, S = H K; h, c, n and m are BxS. Everything is float32.
 One thread steps through a head of a row; heads and rows run in parallel, and
 the numbers don't depend on how many threads there are. The backward pass goes
 from the last step to the first; it reads the gates, which overwrite u, c, n,
-and the derivative of log f'. The gradient of R is summed by row, 16 steps at a
-time.
+and the derivative of log f'. The gradient of R is summed by row in the same
+pass if heads are narrow, 16 steps at a time; else it is a product over all
+steps.
 
 Gradients take m_t as a constant, both as its step's divisor and as the next
 one's factor: the two cancel in those of h, exactly. Those of a loss of the last
@@ -33,9 +34,11 @@ import jax.numpy as jnp
 from rnn_jax.native import library
 from rnn_jax.native import transforms
 from rnn_jax.ops import checks
+from rnn_jax.ops import precision
 
 GATES = 4
 KIND = 'slstm'  # of the library's handlers
+NARROW = 64  # K up to which the C++ code sums the gradient of R
 lacking = checks.lacking_native
 
 
@@ -102,11 +105,39 @@ def _run_forward(exponential, u, kernel, h0, c0, n0, m0, starts):
 def _run_backward(exponential, residuals, d):
   del exponential  # its derivative was kept
   d_h, d_c, d_n, _ = d
+  kernel, _, _, starts, h, h0, *_ = residuals
   *of_state, d_u, d_kernels = _backward()(*residuals, d_h, d_c, d_n)
-  return d_u, d_kernels.sum(0), *of_state, None
+  if _sums(kernel):
+    d_kernel = d_kernels.sum(0)
+  else:
+    before = jnp.concatenate([h0[:, None], h[:, :-1]], 1)
+    if starts.size:
+      before = jnp.where(starts[..., None] != 0, 0.0, before)
+    d_kernel = _of_kernel(before, d_u, kernel.shape)
+  return d_u, d_kernel, *of_state, None
 
 
 _run.defvjp(_run_forward, _run_backward)
+
+
+def _sums(kernel_HxKx_):
+  """Returns whether the C++ code sums the gradient of R."""
+  return kernel_HxKx_.shape[1] <= NARROW
+
+
+def _of_kernel(before_BxLxS, d_BxLx_, shape):
+  """Returns the gradient of R, HxKx(4 K): a product for each head."""
+  heads, width, _ = shape
+  rows = before_BxLxS.shape[:2]
+  h_BxLxHxK = before_BxLxS.reshape(*rows, heads, width)
+  d_BxLx4xHxK = d_BxLx_.reshape(*rows, GATES, heads, width)
+  products = [
+    precision.weight_gradient(
+      h_BxLxHxK[:, :, n], d_BxLx4xHxK[..., n, :].reshape(*rows, -1), 'float32'
+    )
+    for n in range(heads)
+  ]
+  return jnp.stack(products)
 
 
 @functools.cache
@@ -143,7 +174,7 @@ def _backward():
 
   R, c0, n0, starts, h, h0, the gates, c and n, the derivatives of log f' and
   the gradients of h, the last c and n -> those of h0, c0, n0, m0, u, and each
-  row's part of R's.
+  row's part of R's, empty unless it `_sums`.
   """
 
   def call(kernel, c0, n0, starts, h, h0, gates, c, n, slope, *d):
@@ -151,7 +182,7 @@ def _backward():
     results = [
       *[_float32(B, S)] * 4,
       _float32(*gates.shape),
-      _float32(B, *kernel.shape),
+      _float32(B, *kernel.shape) if _sums(kernel) else _float32(B, 0),
     ]
     operands = kernel, c0, n0, starts, h, h0, gates, c, n, slope, *d
     # A step's gates are read before its gradients are written.

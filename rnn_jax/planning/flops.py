@@ -70,7 +70,7 @@ def _repeats(primitive, params):
 def _native(eqn):
   """Counts a call of a native gated cell: one product per matrix and step.
 
-  The backward pass of an sLSTM also multiplies for the gradient of its matrix.
+  The backward pass of an sLSTM may also multiply for its matrix's gradient.
   """
   kind, _, way = (
     eqn.params['target_name'].removeprefix('rnn_jax_').rpartition('_')
@@ -82,7 +82,8 @@ def _native(eqn):
   begin = 1 if forward else 0
   first, second = (x.aval.size for x in eqn.invars[begin : begin + 2])
   matrices = first + second if kind == 'gru_before' else first
-  products = 1 if forward or kind != slstm.KIND else 2
+  parts = eqn.outvars[-1].aval.size  # of the gradient of an sLSTM's matrix
+  products = 2 if kind == slstm.KIND and not forward and parts else 1
   return {'float32': 2 * h.size // h.shape[-1] * matrices * products}
 
 

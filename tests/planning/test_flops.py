@@ -163,6 +163,7 @@ def weights_of(like, name):
     (rhn, {'depth': 1}),
     (rhn, {'depth': 3}),
     (slstm, {'heads': 2}),
+    (slstm, {'state_width': 65}),
   ),
 )
 def test_native_recurrences_count_as_the_scan_does(module, options):
