@@ -36,6 +36,12 @@ TOP_K = flags.DEFINE_integer(
 )
 PER_TOKEN = flags.DEFINE_bool('per_token', False, 'Show each token.')
 JSON = flags.DEFINE_bool('json', False, 'Print one JSON object per text.')
+WEIGHTS = flags.DEFINE_enum(
+  'weights',
+  'float32',
+  ['float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'],
+  'Format of the weights in memory.',
+)
 HTML = flags.DEFINE_string('html', '', 'Write a coloured page to this file.')
 
 
@@ -54,7 +60,9 @@ def main(argv):
   texts = score_run.open_texts(
     TEXT.value, tuple(INPUT.value), LINES.value, COLUMN.value
   )
-  score_run.score_run(WORKDIR.value, CHECKPOINT.value, texts, options)
+  score_run.score_run(
+    WORKDIR.value, CHECKPOINT.value, texts, options, WEIGHTS.value
+  )
 
 
 if __name__ == '__main__':

@@ -216,7 +216,7 @@ def stepping(
   def run(state, token_B):
     with row_adapters.applied(own):
       state, logits_BxLxV = apply(
-        model, weights.params, state, token_B[:, None]
+        model, weights.params, state, token_B[:, None], alike=not own
       )
     return state, logits_BxLxV[:, 0]
 
@@ -230,8 +230,18 @@ def apply(
   tokens_BxL: jax.Array,
   starts_BxL: jax.Array | None = None,
   method: Callable[..., Any] | str = '__call__',
+  alike: bool = True,
 ) -> tuple[Any, jax.Array]:
   """Runs a model within a loop: packed parameters stay packed outside it.
+
+  Args:
+    model: the model.
+    params: its parameters.
+    state: of its rows.
+    tokens_BxL: what they read.
+    starts_BxL: where documents begin; None: nowhere.
+    method: of the model.
+    alike: see packed_weights.multiplying.
 
   Returns:
     What `method` returns: (state, logits_BxLxV).
@@ -241,9 +251,9 @@ def apply(
     return run({'params': params}, state, tokens_BxL, starts_BxL)
   # Otherwise XLA unpacks some of them once, before the loop over steps.
   params, state = jax.lax.optimization_barrier((params, state))
-  params = packed_weights.unpack(params, packed_weights.multiplied(model))
-  with packed_weights.multiplying():
-    return run({'params': params}, state, tokens_BxL, starts_BxL)
+  whole = packed_weights.unpack(params)  # XLA drops what nobody reads
+  with packed_weights.multiplying(params, alike):
+    return run({'params': whole}, state, tokens_BxL, starts_BxL)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)

@@ -45,9 +45,9 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.system import activity
 from rnn_jax.system import bounds
+from rnn_jax.system import host
 
 WEIGHTS = products.FORMATS
-LARGE = 2**19  # numbers of a matrix from which packing float32 saves time
 SLICE = 16  # tokens between two checks by the host
 LONGEST = 4096  # tokens per call to the device
 PROGRAMS = 16  # that a generator keeps: those used last
@@ -132,17 +132,17 @@ class Generator:
     Raises:
       InputError: `weights` is not in WEIGHTS.
     """
-    if weights not in WEIGHTS:
-      errors.refuse('weights', weights, f'choose one of {WEIGHTS}')
+    check_weights(weights)
     self.tokenizer = tokenizer
     self.model = layers.for_inference(model)
     self.prompts = prompts_lib.Prompts(
       tokenizer, turns.of(tokenizer), asks, self.model.longest
     )
-    params = jax.device_put(params, jax.local_devices()[0])
-    self.params = jax.jit(layers.unstack)(params)
-    if not packed_weights.is_packed(self.params):
-      self.params = _packed(self.params, weights)
+    device = jax.local_devices()[0]
+    if not packed_weights.is_packed(params):
+      params = jax.device_put(params, device)
+      params = packed_weights.pack_to_serve(params, weights)
+    self.params = layers.place(params, device)
     self._programs = collections.OrderedDict()
     self.compilations = 0
 
@@ -162,8 +162,10 @@ class Generator:
       InputError: `workdir` has no run or no such checkpoint, or `weights` is
         not in WEIGHTS.
     """
+    check_weights(weights)
     check_writes(config_lib.parse(workdir_lib.load_config(workdir)))
-    return cls.from_bundle(bundle_lib.read(workdir, checkpoint), weights)
+    bundle = bundle_lib.read(workdir, checkpoint, weights=weights)
+    return cls.from_bundle(bundle, weights)
 
   @classmethod
   def from_bundle(
@@ -362,6 +364,7 @@ class Generator:
         lowered = function.lower(self.model, *fixed, self._weights, *arguments)
         self._programs[key] = lowered.compile()
         function.clear_cache()  # else jax keeps each trace
+      host.release_freed_memory()
       self.compilations += 1
       timing.compile_seconds += time.perf_counter() - begin
       if len(self._programs) > PROGRAMS:
@@ -370,12 +373,14 @@ class Generator:
     return self._programs[key]
 
 
-def _packed(params, weights):
-  if weights != 'float32':
-    return packed_weights.pack(params, weights)
-  if products.lacking_native():
-    return params
-  return packed_weights.pack(params, weights, least=LARGE)
+def check_weights(weights: str) -> None:
+  """Checks the name of a format of weights.
+
+  Raises:
+    InputError: it isn't in WEIGHTS.
+  """
+  if weights not in WEIGHTS:
+    errors.refuse('weights', weights, f'choose one of {WEIGHTS}')
 
 
 def check_writes(config: config_lib.Config) -> None:

@@ -8,6 +8,7 @@ as much as multiplying by them. The numbers are the same.
 from typing import Any
 
 import jax
+import numpy as np
 
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
@@ -72,3 +73,15 @@ def unstack(params: dict) -> dict:
       units.append(jax.tree.map(lambda x, n=n: x[n], stacked))
   layers = [layer for unit in units for layer in period.split(unit)]
   return params | {f'layer_{n}': layer for n, layer in enumerate(layers)}
+
+
+def place(params: dict, device: jax.Device) -> dict:
+  """Returns `unstack`ed parameters on a device.
+
+  On a CPU they share the memory of `params`, which nobody may change.
+  """
+  if device.platform == 'cpu':
+    params = jax.device_get(params)
+  if all(isinstance(x, np.ndarray) for x in jax.tree.leaves(params)):
+    return jax.device_put(unstack(params), device)
+  return jax.jit(unstack)(jax.device_put(params, device))

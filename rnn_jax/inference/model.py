@@ -50,8 +50,8 @@ class Model:
   Parameters move to the device with the first question, and stay there.
 
   Attributes:
-    bundle: the config, the tokenizer and the parameters, of which those that
-      `weights='int8'` rounds are rounded.
+    bundle: the config, the tokenizer and the parameters, which are packed
+      (models/packed_weights.py) unless `weights` is 'float32'.
   """
 
   def __init__(
@@ -60,16 +60,13 @@ class Model:
     """Takes a model; `weights` is the format of its matrices in memory.
 
     Raises:
-      InputError: `weights` is neither 'float32' nor 'int8'.
+      InputError: `weights` isn't one of generate.WEIGHTS.
     """
-    _check_weights(weights)
+    generate_lib.check_weights(weights)
+    if weights != 'float32' and not packed_weights.is_packed(bundle.params):
+      packed = packed_weights.pack(jax.device_put(bundle.params), weights)
+      bundle = dataclasses.replace(bundle, params=jax.device_get(packed))
     self.bundle = bundle
-    self._params = bundle.params
-    if weights != 'float32':
-      params = jax.device_put(bundle.params)
-      self._params = packed_weights.pack(params, weights)
-      rounded = jax.device_get(packed_weights.unpack(self._params))
-      self.bundle = dataclasses.replace(bundle, params=rounded)
     self._weights = weights
 
   @property
@@ -257,7 +254,7 @@ class Model:
 
   def __repr__(self) -> str:
     config = self.bundle.config
-    count = sum(x.size for x in jax.tree.leaves(self.bundle.params))
+    count = packed_weights.count(self.bundle.params)
     cells = ', '.join(config.model.pattern)
     return f'<rnn_jax Model: {config.task.name}, {cells}, {count:,} parameters>'
 
@@ -268,9 +265,7 @@ class Model:
     Raises:
       InputError: the model doesn't write text.
     """
-    config, tokenizer = self.bundle.config, self.bundle.tokenizer
-    bundle = bundle_lib.Bundle(config, tokenizer, self._params)
-    return generate_lib.Generator.from_bundle(bundle, self._weights)
+    return generate_lib.Generator.from_bundle(self.bundle, self._weights)
 
   @functools.cached_property
   def scorer(self) -> score_lib.Scorer:
@@ -285,7 +280,7 @@ class Model:
   def _predictor(self):
     bundle = self.bundle
     return predict_lib.Predictor(
-      bundle.config, bundle.tokenizer, self._params, bundle.temperature
+      bundle.config, bundle.tokenizer, bundle.params, bundle.temperature
     )
 
   def _inputs(self, inputs):
@@ -321,16 +316,18 @@ def load(
     workdir: the run's folder.
     checkpoint: 'best', 'latest' or a step. If no checkpoint was evaluated, the
       best is the latest.
-    weights: 'float32', or 'int8' for matrices rounded to 8 bits, which take a
-      quarter of the memory.
+    weights: the format of the matrices in memory, one of generate.WEIGHTS:
+      docs/compression.md. A file of launch.quantize is mapped; without one they
+      are packed now.
 
   Raises:
     InputError: the folder has no run or no such checkpoint, or `weights` is
       another word.
   """
-  _check_weights(weights)
+  generate_lib.check_weights(weights)
   compile_cache.keep()
-  return Model(bundle_lib.read(workdir, checkpoint), weights)
+  bundle = bundle_lib.read(workdir, checkpoint, weights=weights)
+  return Model(bundle, weights)
 
 
 def read_image(path: str | os.PathLike[str], image: Any) -> np.ndarray:
@@ -359,9 +356,3 @@ def _options(max_new_tokens, settings, seed, stop):
   return generate_lib.Options(
     max_new_tokens=max_new_tokens, sampling=settings, seed=seed, stop=stop
   )
-
-
-def _check_weights(weights):
-  known = generate_lib.WEIGHTS
-  if weights not in known:
-    errors.refuse('weights', weights, f'choose one of {known}')

@@ -22,12 +22,12 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.config import values
+from rnn_jax.inference import decode
 from rnn_jax.inference import framing
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling
 from rnn_jax.inference import surprise
 from rnn_jax.models import language_model
-from rnn_jax.models import packed_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 from rnn_jax.system import bounds
@@ -47,7 +47,7 @@ class Scorer:
   """A model that is ready to score. Its programs are compiled once."""
 
   def __init__(self, bundle: bundle_lib.Bundle):
-    """Takes a model, whose parameters may be packed in 8 bits.
+    """Takes a model, whose parameters may be packed.
 
     Raises:
       InputError: it predicts classes, or doesn't fit on this machine.
@@ -66,8 +66,7 @@ class Scorer:
     self._bundle = bundle
     self._model = layers.for_inference(model)
     self._device = jax.local_devices()[0]
-    params = jax.device_put(bundle.params, self._device)
-    self._params = jax.jit(layers.unstack)(params)
+    self._params = layers.place(bundle.params, self._device)
 
   @property
   def longest(self) -> int:
@@ -290,11 +289,7 @@ def _values(model, top_k, params, state, chunk):
 
 
 def _run_model(model, method, params, state, chunk):
-  state, rows_BxLxN = model.apply(
-    {'params': packed_weights.unpack(params)},
-    state,
-    chunk.read_BxL,
-    chunk.starts_BxL,
-    method=method,
+  state, rows_BxLxN = decode.apply(
+    model, params, state, chunk.read_BxL, chunk.starts_BxL, method
   )
   return state, rows_BxLxN.astype(jnp.float32)

@@ -9,11 +9,10 @@ import pathlib
 from collections.abc import Iterator
 
 from rnn_jax import errors
-from rnn_jax.inference import score as score_lib
+from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import score_inputs
 from rnn_jax.inference import score_report
 from rnn_jax.inference import surprise_page
-from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs.checkpoints import checkpoint as checkpoint_lib
 from rnn_jax.system import files
 
@@ -83,19 +82,26 @@ def score_run(
   checkpoint: str | int,
   texts: Iterator[score_inputs.Text],
   options: Options,
+  weights: str = 'float32',
 ) -> None:
   """Scores texts with the model of a run, and prints them.
+
+  Args:
+    workdir: the run's folder.
+    checkpoint: of it.
+    texts: what is scored.
+    options: what to print and write.
+    weights: the format of the matrices in memory.
 
   Raises:
     InputError: no such run or checkpoint, its model can't score, or a text is
       refused; the rows before it are printed.
   """
   which = checkpoint_lib.parse_which(checkpoint)
-  bundle = bundle_lib.read(workdir, which)
-  scorer = score_lib.Scorer(bundle)
-  top_k = options.alternatives
+  model = model_lib.load(workdir, which, weights)
+  scorer, top_k = model.scorer, options.alternatives
   if options.top_k is None:
-    top_k = min(top_k, bundle.tokenizer.size)
+    top_k = min(top_k, model.bundle.tokenizer.size)
   page = surprise_page.Page(f'{workdir}, checkpoint {checkpoint}')
   try:
     _print_all(scorer, top_k, texts, options, page)

@@ -5,7 +5,8 @@ which a tied head multiplies and whose columns are the tokens' vectors. Both may
 have leading axes, of layers or heads. All other parameters stay float32.
 
 Within `multiplying`, the layers that multiply by one matrix read it packed;
-whatever else reads a matrix gets it from `unpack`.
+whatever else reads a matrix gets it from `unpack`. The others that `unpack`
+makes are read by nothing, and XLA leaves them out.
 """
 
 import contextlib
@@ -14,15 +15,15 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
-from rnn_jax.models import dense
+from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.ops import products
 
 PyTree = Any
 EMBEDDING = 'embedding/embedding'
 HEAD = 'head/kernel'
+LARGE = 2**19  # numbers of a matrix from which packing float32 saves time
 
 
 def pack(
@@ -36,6 +37,64 @@ def pack(
     impl: one of products.IMPLS.
     least: numbers of a matrix that is packed.
   """
+  run = functools.partial(products.pack, format=format, impl=impl)
+  return _map(lambda x: _each(run, x), params, least)
+
+
+def pack_to_serve(params: PyTree, format: str) -> PyTree:
+  """Returns parameters packed where that saves memory or time.
+
+  In float32 it saves time, of large matrices in C++, and else nothing.
+  """
+  if format != 'float32':
+    return pack(params, format)
+  if products.lacking_native():
+    return params
+  return pack(params, format, least=LARGE)
+
+
+def panels(params: PyTree, format: str) -> PyTree:
+  """Returns `pack_to_serve` for the native form, on any machine."""
+  run = functools.partial(products.panels, format=format)
+  return _map(lambda x: _each(run, x), params, _least(format))
+
+
+def panels_like(shapes: PyTree, format: str) -> PyTree:
+  """Returns the shapes and dtypes of `panels`.
+
+  Args:
+    shapes: of the parameters, as jax.ShapeDtypeStructs.
+    format: one of products.FORMATS.
+  """
+
+  def like(x):
+    return products.panels_like(x.shape, format)
+
+  return _map(like, shapes, _least(format), _turned)
+
+
+def for_this_machine(params: PyTree) -> PyTree:
+  """Returns `panels` as this machine multiplies by them."""
+  return jax.tree.map(
+    lambda x: products.for_this_machine(x) if _is_packed(x) else x,
+    params,
+    is_leaf=_is_packed,
+  )
+
+
+def _least(format):
+  return LARGE if format == 'float32' else 0
+
+
+def _each(run, x):
+  """Returns run(matrix) of each matrix of an array."""
+  if x.ndim == 2:
+    return run(x)
+  return jax.lax.map(lambda matrix: _each(run, matrix), x)
+
+
+def _map(run, params, least, turn=lambda x: x.swapaxes(-1, -2)):
+  """Returns parameters with run(x) of those that are packed."""
 
   def packed(path, x):
     name = path[-1].key
@@ -43,28 +102,29 @@ def pack(
       return x
     if x.shape[-2] * x.shape[-1] < least:
       return x
-    run = functools.partial(products.pack, format=format, impl=impl)
-    for _ in x.shape[:-2]:
-      run = jax.vmap(run)
-    return run(x.swapaxes(-1, -2) if name == 'embedding' else x)
+    return run(turn(x) if name == 'embedding' else x)
 
   return jax.tree.map_with_path(packed, params)
 
 
-def unpack(params: PyTree, kept: frozenset[str] = frozenset()) -> PyTree:
-  """Returns parameters as float32, the inverse of `pack` but rounded.
+def _turned(x):
+  *several, K, F = x.shape
+  return jax.ShapeDtypeStruct((*several, F, K), x.dtype)
 
-  Args:
-    params: of `pack`.
-    kept: names of those that stay packed, as 'layer_0/mlp/up/kernel'.
-  """
+
+def count(params: PyTree) -> int:
+  """Returns the number of parameters, packed or not."""
+  return sum(x.size for x in jax.tree.leaves(params, is_leaf=_is_packed))
+
+
+def unpack(params: PyTree) -> PyTree:
+  """Returns parameters as float32, the inverse of `pack` but rounded."""
 
   def unpacked(path, x):
-    keys = [key.key for key in path]
-    if not isinstance(x, products.Packed) or '/'.join(keys) in kept:
+    if not _is_packed(x):
       return x
     w = products.unpack(x)
-    return w.swapaxes(-1, -2) if keys[-1] == 'embedding' else w
+    return w.swapaxes(-1, -2) if path[-1].key == 'embedding' else w
 
   return jax.tree.map_with_path(unpacked, params, is_leaf=_is_packed)
 
@@ -80,46 +140,47 @@ def formats(params: PyTree) -> frozenset[str]:
   return frozenset(x.format for x in leaves if _is_packed(x))
 
 
-@functools.lru_cache(maxsize=64)
-def multiplied(model: language_model.LanguageModel) -> frozenset[str]:
-  """Returns the names of what a model reads packed within `multiplying`."""
-  state = model.apply({}, 1, method='init_state')
-  tokens = jnp.zeros((1, 2), jnp.int32)
-  shapes = jax.eval_shape(model.init, jax.random.key(0), state, tokens)
+def multiplying(
+  params: PyTree, alike: bool = False
+) -> contextlib.AbstractContextManager:
+  """Returns a context in which a language model multiplies by packed matrices.
 
-  def run(tokens, key):
-    del key
-    params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return model.apply(params, state, tokens)
-
-  # A recurrent kernel is a layer's in one step, and read by itself in several.
-  one, two = (
-    dense.kernels(functools.partial(run, tokens[:, :n])) for n in (1, 2)
-  )
-  return one & two | {EMBEDDING, HEAD}
-
-
-def multiplying() -> contextlib.AbstractContextManager:
-  """Returns a context in which a language model reads packed matrices."""
+  Args:
+    params: of `pack`; the model is called with what `unpack` returns of them.
+    alike: whether blocks that are alike are traced once: no other context
+      changes what they do.
+  """
+  leaves = jax.tree.leaves_with_path(params, is_leaf=_is_packed)
+  packed = {
+    '/'.join(key.key for key in path): x for path, x in leaves if _is_packed(x)
+  }
 
   def run_packed(run, args, options, context):
     module, method = context.module, context.method_name
-    if isinstance(module, nn.Dense) and method == '__call__':
-      kernel = module.get_variable('params', 'kernel')
-      if _is_packed(kernel):
+    called = method == '__call__'
+    if called and alike and isinstance(module, blocks.Block) and module.path:
+      block = module.clone(parent=None, name=None)
+      return _run_block(block, params[module.name], *args)
+    if called and isinstance(module, nn.Dense):
+      kernel = packed.get('/'.join((*module.path, 'kernel')))
+      if kernel is not None:
         return _of_dense(module, kernel, *args)
     if isinstance(module, language_model.LanguageModel):
-      params = module.variables['params']
-      table = params['embedding']['embedding']
-      if method == 'look_up' and _is_packed(table):
-        return products.take(table, *args)
-      if method == 'uncapped':
-        table = table if module.config.tied else params['head']['kernel']
-        if _is_packed(table):
-          return _of_head(module, table, params, *args)
+      if method == 'look_up' and EMBEDDING in packed:
+        return products.take(packed[EMBEDDING], *args)
+      table = packed.get(EMBEDDING if module.config.tied else HEAD)
+      if method == 'uncapped' and table is not None:
+        return _of_head(module, table, *args)
     return run(*args, **options)
 
   return nn.intercept_methods(run_packed)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run_block(block, params, stream, state, starts_BxL):
+  with multiplying(params):
+    variables = {'params': unpack(params)}
+    return block.apply(variables, stream, state, starts_BxL)
 
 
 def _of_dense(module, kernel, x):
@@ -129,11 +190,11 @@ def _of_dense(module, kernel, x):
   return y.astype(module.dtype or x.dtype)
 
 
-def _of_head(module, table, params, x_BxLxD):
+def _of_head(module, table, x_BxLxD):
   logits = products.multiply(x_BxLxD, table)
   if module.config.tied:
     return logits * module.tied_scale
-  bias = params['head'].get('bias')
+  bias = module.variables['params']['head'].get('bias')
   return logits if bias is None else _biased(logits, bias)
 
 

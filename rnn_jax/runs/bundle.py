@@ -3,7 +3,8 @@
 Formats (rnn_jax/interop/formats) read and write bundles. The work folder of a
 bundle is that of a run before its first step: config.json, tokenizer.json and
 a checkpoint of step 0 with only parameters. Training in it starts from them;
-whatever restores a checkpoint's parameters works on it as well.
+whatever restores a checkpoint's parameters works on it as well. That of packed
+parameters has a file of packed_file.py in place of the checkpoint.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from typing import Any
 import flax.traverse_util
 import jax
 import numpy as np
+from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -24,9 +26,11 @@ from rnn_jax.config import adapters as config_adapters
 from rnn_jax.config import values
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
+from rnn_jax.models import packed_weights
 from rnn_jax.runs import base_model
 from rnn_jax.runs import calibration
 from rnn_jax.runs import origin
+from rnn_jax.runs import packed_file
 from rnn_jax.runs import workdir as workdir_lib
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.runs.checkpoints import checksums
@@ -51,7 +55,8 @@ class Bundle:
   Attributes:
     config: of the run.
     tokenizer: of the run.
-    params: a tree of NumPy arrays like that of training.
+    params: a tree of NumPy arrays like that of training; matrices may be packed
+      (models/packed_weights.py).
     step: of the checkpoint that it was read from.
     kept: texts by file name, of the format that it came in.
     temperature: of its probabilities of classes (runs/calibration.py); None:
@@ -160,7 +165,10 @@ def nested(leaves: dict[str, Any]) -> PyTree:
 
 
 def read(
-  workdir: str | os.PathLike, which: str | int, calibrated: bool = True
+  workdir: str | os.PathLike,
+  which: str | int,
+  calibrated: bool = True,
+  weights: str = '',
 ) -> Bundle:
   """Returns the model of a run's checkpoint.
 
@@ -171,19 +179,91 @@ def read(
     workdir: the run's folder.
     which: 'best', 'latest' or a step.
     calibrated: whether its temperature is read as well.
+    weights: a format in which the parameters are wanted. They are packed if the
+      folder has a file of them, which is mapped; else, and by default, they
+      are float32.
 
   Raises:
     InputError: no such run or checkpoint, the model doesn't fit in memory, or
-      the run's calibration is damaged.
+      the run's calibration or its file of packed parameters is damaged.
   """
-  if not calibrated:
-    return _read(workdir, which, ())
-  config, _ = open_folder(workdir)
-  if calibration.has_probabilities(config.task):
+  config, tokenizer = open_folder(workdir)
+  calibrated = calibrated and calibration.has_probabilities(config.task)
+  if calibrated:
     calibration.read(workdir)  # refuses a damaged one before the parameters
-  bundle = _read(workdir, which, ())
+  bundle = None
+  if weights and os.path.lexists(packed_file.path_of(workdir, weights)):
+    bundle = _read_packed(workdir, config, tokenizer, which, weights)
+  bundle = bundle or _read(workdir, which, ())
+  if not calibrated:
+    return bundle
   temperature = temperature_of(workdir, config, bundle.step)
   return dataclasses.replace(bundle, temperature=temperature)
+
+
+def _read_packed(workdir, config, tokenizer, which, weights):
+  """Returns the model of a packed file; None: it is of another checkpoint."""
+  file = packed_file.File(workdir, weights, config, tokenizer)
+  source = _source(workdir, config, which)
+  if file.source != source:
+    logging.warning(
+      '%s is of another checkpoint (step %d) than that of step %d, which is '
+      'read and packed: launch.quantize writes a new file',
+      file.path,
+      file.source.step,
+      source.step,
+    )
+    return None
+  params = file.params(like(config, tokenizer))
+  params = jax.device_get(packed_weights.for_this_machine(params))
+  kept = _read_kept(workdir)
+  return Bundle(_merged(workdir, config), tokenizer, params, source.step, kept)
+
+
+def _source(workdir, config, which):
+  """Returns what a packed file of that checkpoint was made of."""
+  if _only_packed(workdir, config):
+    _check_which(workdir, which)
+    return packed_file.Source()
+  folder = workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
+  checkpoints = checkpoint.Checkpoints(folder)
+  try:
+    step = checkpoints.step(checkpoint.parse_which(which))
+  finally:
+    checkpoints.close()
+  try:
+    return packed_file.Source(step, digest(workdir, config, step))
+  except OSError:
+    return packed_file.Source(step)  # what reads it says what it lacks
+
+
+def _only_packed(workdir, config):
+  """Returns the format of a folder without a checkpoint; '': it has one."""
+  weights = packed_file.best_of(workdir)
+  folder = workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
+  if not weights or workdir_lib.has_checkpoints(folder):
+    return ''
+  return weights
+
+
+def _check_which(workdir, which):
+  if checkpoint.parse_which(which) not in ('best', 'latest', 0):
+    raise errors.InputError(
+      f'no checkpoint of step {which} in {workdir}: it has packed weights, of '
+      "step 0: give 'best'"
+    )
+
+
+def _merged(workdir, config):
+  """Returns the config of a run's model with its adapters merged."""
+  if not config.adapters.rank:
+    return config
+  record = origin.read(workdir)
+  return dataclasses.replace(
+    config,
+    adapters=config_adapters.Adapters(),
+    task=config.task.merged(record['run'], record['step']),
+  )
 
 
 def _read(workdir, which, seen):
@@ -199,14 +279,8 @@ def _read(workdir, which, seen):
   if options.rank:
     merge = jax.jit(functools.partial(adapters.merge, options=options))
     params = merge(*jax.device_put(adapters.split(params)))
-    record = origin.read(workdir)
-    config = dataclasses.replace(
-      config,
-      adapters=config_adapters.Adapters(),
-      task=config.task.merged(record['run'], record['step']),
-    )
   params, kept = jax.device_get(params), _read_kept(workdir)
-  return Bundle(config, tokenizer, params, step, kept)
+  return Bundle(_merged(workdir, config), tokenizer, params, step, kept)
 
 
 def restore(
@@ -217,6 +291,8 @@ def restore(
   seen: tuple[str, ...] = (),
 ) -> tuple[int, dict[str, PyTree]]:
   """Reads fields of a train state from a run's checkpoint.
+
+  Of a folder of packed parameters, these in float32.
 
   Args:
     workdir: the run's folder.
@@ -232,6 +308,9 @@ def restore(
     InputError: no such checkpoint, it doesn't fit `like`, or the model that
       adapters change isn't what it was.
   """
+  if weights := _only_packed(workdir, config):
+    _check_which(workdir, which)
+    return 0, _unpacked(workdir, config, weights, like)
   checkpoints = checkpoint.Checkpoints(
     workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
   )
@@ -242,6 +321,21 @@ def restore(
     )
   finally:
     checkpoints.close()
+
+
+def _unpacked(workdir, config, weights, like):
+  """Returns the fields of a folder that has packed parameters only."""
+  if lacking := sorted({*like} - {'params'}):
+    raise errors.InputError(
+      f'{workdir} has packed weights only, without {lacking}: give a run with '
+      'checkpoints'
+    )
+  _, tokenizer = open_folder(workdir)
+  file = packed_file.File(workdir, weights, config, tokenizer)
+  wanted = like['params']
+  where = jax.tree.map(lambda x: getattr(x, 'sharding', None), wanted)
+  packed = jax.device_put(file.params(wanted))
+  return {'params': jax.jit(packed_weights.unpack, out_shardings=where)(packed)}
 
 
 def table(
@@ -326,7 +420,13 @@ def keep(kept: Mapping[str, str], workdir: str | os.PathLike) -> None:
 def digest(
   workdir: str | os.PathLike, config: config_lib.Config, step: int
 ) -> str:
-  """Returns the SHA-256 of a checkpoint's seal, which has its files' own."""
+  """Returns the SHA-256 of a checkpoint's seal, which has its files' own.
+
+  Of a folder of packed parameters, that of their file.
+  """
+  if weights := _only_packed(workdir, config):
+    _, tokenizer = open_folder(workdir)
+    return packed_file.File(workdir, weights, config, tokenizer).digest
   folder = workdir_lib.checkpoint_folder(workdir, config.train.checkpoint_dir)
   seal = remote.path(folder) / str(step) / checksums.NAME
   try:
@@ -335,11 +435,18 @@ def digest(
     raise errors.InputError(f'{seal}: {error}: restore a copy') from error
 
 
-def write(bundle: Bundle, workdir: str | os.PathLike) -> None:
+def write(
+  bundle: Bundle, workdir: str | os.PathLike, weights: str = ''
+) -> None:
   """Makes a work folder, which is complete or absent at any time.
 
-  Parameters may be packed in 8 bits (models/int8_weights.py). The checkpoint is
-  in the folder, whatever the config's train.checkpoint_dir.
+  The checkpoint is in the folder, whatever the config's train.checkpoint_dir.
+
+  Args:
+    bundle: the model.
+    workdir: the folder.
+    weights: the format of parameters of packed_weights.panels, which are
+      written in place of a checkpoint; '': they are float32.
 
   Raises:
     InputError: the folder exists and isn't empty, or can't be made.
@@ -347,7 +454,7 @@ def write(bundle: Bundle, workdir: str | os.PathLike) -> None:
   folder = check_absent(workdir)
   try:
     with files.whole_folder(folder) as part:
-      _fill(bundle, part)
+      _fill(bundle, part, weights)
   except OSError as error:
     raise errors.InputError(
       f'workdir={str(workdir)!r}: {error.strerror}: give a folder that can be '
@@ -369,13 +476,46 @@ def check_absent(workdir: str | os.PathLike) -> pathlib.Path:
   return folder
 
 
-def _fill(bundle, folder):
+def write_packed(
+  bundle: Bundle, workdir: str | os.PathLike, weights: str
+) -> pathlib.Path:
+  """Writes packed parameters of a run's checkpoint next to it.
+
+  Args:
+    bundle: of that checkpoint, with parameters of packed_weights.panels.
+    workdir: the run's folder.
+    weights: their format.
+
+  Returns:
+    The file.
+
+  Raises:
+    InputError: it can't be written.
+  """
+  config, tokenizer = open_folder(workdir)
+  source = _source(workdir, config, bundle.step)
+  facts = packed_file.facts(weights, config, tokenizer, source)
+  try:
+    return packed_file.write(workdir, bundle.params, facts)
+  except OSError as error:
+    raise errors.InputError(
+      f'workdir={str(workdir)!r}: {error.strerror}: give --output, a folder '
+      'that can be written'
+    ) from error
+
+
+def _fill(bundle, folder, weights):
   train = dataclasses.replace(bundle.config.train, checkpoint_dir='')
   config = dataclasses.replace(bundle.config, train=train)
   config = workdir_lib.dump(config_lib.to_dict(config))
   (folder / workdir_lib.CONFIG).write_text(config, encoding='utf-8')
   bundle.tokenizer.save(folder / 'tokenizer.json')
   keep(bundle.kept, folder)
+  if weights:
+    source = packed_file.Source()
+    facts = packed_file.facts(weights, bundle.config, bundle.tokenizer, source)
+    packed_file.write(folder, bundle.params, facts)
+    return
   checkpoints = checkpoint.Checkpoints(folder / workdir_lib.CHECKPOINTS, keep=1)
   try:
     checkpoints.save_params(0, jax.tree.map(np.asarray, bundle.params))

@@ -7,6 +7,7 @@
 <workdir>/checkpoints   of the run, unless `train.checkpoint_dir` names another
                         folder. That one also gets copies of the files that a
                         work folder on another machine needs to resume: KEPT
+<workdir>/weights       packed parameters, of launch.quantize
 """
 
 import contextlib
@@ -36,6 +37,7 @@ LOCK = '.lock'
 LOG = 'run.log'
 TEMPORARY = 'config.json.tmp'
 CHECKPOINTS = 'checkpoints'
+WEIGHTS = 'weights'  # folder of packed parameters, see packed_file.py
 KEPT = 'tokenizer.json', 'data.json', 'init.json'
 BEGINNING = '0'  # the checkpoint of a model that launch.convert has read
 
@@ -69,6 +71,11 @@ def join(
     if old is None and folder.exists():
       _refuse_if_used(folder)
     trained = has_checkpoints(checkpoints)
+    if not trained and (folder / WEIGHTS).exists():
+      raise errors.InputError(
+        f'workdir={str(workdir)!r} has packed weights and no checkpoint: give '
+        'another --workdir, and this one as --init_from'
+      )
     if old:
       _check_same(folder, old, config, trained)
     if given and trained:

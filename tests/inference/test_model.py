@@ -1,5 +1,6 @@
 """An opened run: what it generates, predicts and embeds."""
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -211,20 +212,22 @@ def test_what_a_model_can_not_do_is_one_line(writer, classifier, tmp_path):
 
 
 def test_weights_in_8_bits_are_those_of_the_bundle(classifier, writer):
-  rounded = model_lib.Model(classifier.bundle, 'int8')
+  packed = model_lib.Model(classifier.bundle, 'int8')
+  assert repr(packed) == repr(classifier)
+  params = jax.device_get(packed_weights.unpack(packed.bundle.params))
   changed = [
     np.max(np.abs(a - b))
     for a, b in zip(
-      jax.tree.leaves(rounded.bundle.params),
+      jax.tree.leaves(params),
       jax.tree.leaves(classifier.bundle.params),
       strict=True,
     )
   ]
   assert 0 < max(changed) < 0.02
-  # The parameters that the bundle shows are those that answer.
+  rounded = dataclasses.replace(classifier.bundle, params=params)
   np.testing.assert_allclose(
-    rounded.embed(PROMPTS),
-    model_lib.Model(rounded.bundle).embed(PROMPTS),
+    packed.embed(PROMPTS),
+    model_lib.Model(rounded).embed(PROMPTS),
     rtol=1e-5,
     atol=1e-6,
   )

@@ -193,8 +193,9 @@ def test_packed_weights_score_as_the_rounded_model_does():
     .logprob
     for params in (packed, rounded)
   )
-  np.testing.assert_allclose(a, b, rtol=1e-6)
-  assert abs(a - score_one('gate').logprob) > 1e-4
+  # Native products round what they multiply to 16 bits; measured: 8e-6.
+  np.testing.assert_allclose(a, b, rtol=1e-4)
+  assert abs(a - score_one('gate').logprob) > 5e-3
 
 
 def test_only_the_replies_of_a_dialogue_count():

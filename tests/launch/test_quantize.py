@@ -1,6 +1,7 @@
 """`launch.quantize`: what it writes is evaluated, and writes in turn."""
 
 import json
+import shutil
 
 import pytest
 
@@ -26,26 +27,54 @@ def perplexity(folder):
   return evaluate.evaluate_run(run, 'test')['perplexity']
 
 
-@pytest.mark.parametrize('flags', ((), ('--activations',)))
+def launch(name, *flags):
+  """Returns what a command prints."""
+  code, out, err = launchers.run(name, *flags)
+  assert code == 0, err
+  return out
+
+
+def refusal(name, *flags):
+  """Returns the line of a command that refuses."""
+  code, _, err = launchers.run(name, *flags)
+  assert code == 1
+  return err
+
+
+def text(folder, weights):
+  """A greedy text of a run."""
+  flags = f'--weights={weights}', '--max_new_tokens=4', '--temperature=0'
+  given = f'--workdir={folder}', '--prompt=the', '--json'
+  return json.loads(launch('generate', *given, *flags))['text']
+
+
+@pytest.mark.parametrize('flags', ((), ('--activations',), ('--format=int4',)))
 def test_a_quantized_run_is_evaluated_and_writes(run, whole, flags, tmp_path):
   folder = tmp_path / 'packed'
   quantize = 'quantize', f'--workdir={run}', f'--output={folder}', *flags
-  code, out, err = launchers.run(*quantize)
-  assert code == 0, err
-  assert 'times smaller' in out
+  assert 'times smaller' in launch(*quantize)
   packed = perplexity(folder)
-  assert packed == pytest.approx(whole, rel=0.01) and packed != whole
+  four = '--format=int4' in flags
+  assert packed == pytest.approx(whole, rel=0.1 if four else 0.01)
+  assert packed != whole
   config = json.loads((folder / 'config.json').read_text())
-  assert config['train']['quantized'] == ('int8' if flags else '')
+  eight = '--activations' in flags
+  assert config['train']['quantized'] == ('int8' if eight else '')
   if flags:
     return
-  write = 'generate', f'--workdir={folder}', '--prompt=the', '--json'
-  texts = []
-  for held in ('float32', 'int8'):
-    more = '--max_new_tokens=4', '--temperature=0', f'--weights={held}'
-    code, out, err = launchers.run(*write, *more)
-    assert code == 0, err
-    texts.append(json.loads(out)['text'])
-  assert texts[0] == texts[1] and texts[0]
-  code, _, err = launchers.run(*quantize)
-  assert code == 1 and 'exists already' in err
+  assert text(folder, 'float32') == text(folder, 'int8') != ''
+  assert 'exists already' in refusal(*quantize)
+  alone = 'quantize', f'--workdir={run}', '--activations'
+  assert 'give --output' in refusal(*alone)
+
+
+def test_the_file_of_a_run_is_used_in_place_of_its_checkpoint(run, tmp_path):
+  folder = tmp_path / 'run'
+  shutil.copytree(run, folder)
+  wanted = text(folder, 'int8')
+  launch('quantize', f'--workdir={folder}')
+  for state in (folder / 'checkpoints').glob('*/state'):
+    shutil.rmtree(state)
+  assert text(folder, 'int8') == wanted
+  given = f'--workdir={folder}', '--text=the', '--json', '--weights=int8'
+  assert json.loads(launch('score', *given))['tokens'] > 0

@@ -170,3 +170,23 @@ def test_bad_arguments_are_named():
     products.pack(w[0], 'int8')
   with pytest.raises(ValueError, match=r'last axis must be K=4'):
     products.multiply(w[:, :3], products.pack(w, 'int8'))
+
+
+@each_format
+@pytest.mark.parametrize('shape', SHAPES)
+def test_panels_have_the_shapes_that_are_told_and_serve_the_plain_form(
+  format, shape, monkeypatch
+):
+  w = np.stack([draw(*shape), draw(*shape, seed=1)])
+  made = jax.vmap(lambda x: products.panels(x, format))(w)
+  like = products.panels_like(w.shape, format)
+  assert like.shape == made.shape == shape
+  assert [(x.shape, x.dtype) for x in like.arrays] == [
+    (x.shape, x.dtype) for x in made.arrays
+  ]
+  lacking = products.products_native
+  monkeypatch.setattr(lacking, 'lacking', lambda: 'no compiler')
+  plain = products.for_this_machine(made)
+  wanted = jax.vmap(lambda x: products.pack(x, format))(w)
+  assert plain.impl == wanted.impl == 'plain'
+  jax.tree.map(np.testing.assert_array_equal, plain, wanted)

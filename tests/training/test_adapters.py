@@ -13,6 +13,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
 from rnn_jax.models import int8_weights
+from rnn_jax.models import packed_weights
 from rnn_jax.runs import adapter
 from rnn_jax.runs import bundle
 from rnn_jax.runs import origin
@@ -206,6 +207,27 @@ def test_a_base_in_8_bits_resumes_and_is_read_merged(texts, base, tmp_path):
   want = bundle.flat(jax.device_get(int8_weights.unpack(held)))[name]
   want = np.float64(want) + ALPHA / RANK * a @ b
   np.testing.assert_allclose(merged[name], want, 1e-5, 1e-6)
+
+
+def test_packed_files_of_a_run_and_of_the_model_that_it_changes(
+  base, whole, tmp_path
+):
+  folders = [tmp_path / 'base', tmp_path / 'whole']
+  for source, folder in zip((base, whole[0]), folders, strict=True):
+    shutil.copytree(source, folder)
+    read = bundle.read(folder, 'latest')
+    params = jax.device_put(read.params)
+    packed = jax.device_get(packed_weights.panels(params, 'int8'))
+    packed = dataclasses.replace(read, params=packed)
+    bundle.write_packed(packed, folder, 'int8')
+    for state in (folder / 'checkpoints').glob('*/state'):
+      shutil.rmtree(state)
+    got = bundle.read(folder, 'latest', weights='int8')
+    for name in ('config', 'step', 'kept'):
+      assert getattr(got, name) == getattr(read, name)
+    jax.tree.map(np.testing.assert_array_equal, got.params, packed.params)
+  model = bundle.read(folders[0], 'best', weights='int8')
+  assert adapter.read(whole[0], 'latest', folders[0], model).step == 6
 
 
 def test_a_server_reads_the_changes_only(base, whole, tmp_path):

@@ -17,6 +17,7 @@ formats are those of `formats.FORMATS`.
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +53,18 @@ class Packed:
   impl: str
   shape: tuple[int, int]
 
+  @property
+  def several(self) -> tuple[int, ...]:
+    """The leading axes; () of one matrix."""
+    own = products_native.AXES[self.format] if self.impl == 'native' else 2
+    numbers = self.arrays[0]
+    return numbers.shape[: numbers.ndim - own]
+
+  @property
+  def size(self) -> int:
+    """The numbers of all matrices."""
+    return math.prod((*self.several, *self.shape))
+
 
 def pack(w_KxF: jax.Array, format: str, impl: str = 'auto') -> Packed:
   """Rounds a matrix to a format and lays it out for a form.
@@ -74,8 +87,42 @@ def pack(w_KxF: jax.Array, format: str, impl: str = 'auto') -> Packed:
     impl = 'plain' if why else 'native'
   elif impl == 'native' and why:
     raise NotImplementedError(why)
-  K, F = w_KxF.shape
-  return Packed(_pack(w_KxF, format, impl), format, impl, (K, F))
+  return Packed(_pack(w_KxF, format, impl), format, impl, w_KxF.shape)
+
+
+def panels(w_KxF: jax.Array, format: str) -> Packed:
+  """Returns `pack` for the native form, on a machine that may lack it."""
+  return Packed(_pack(w_KxF, format, 'native'), format, 'native', w_KxF.shape)
+
+
+def panels_like(shape: tuple[int, ...], format: str) -> Packed:
+  """Returns the shapes and dtypes of `panels`.
+
+  Args:
+    shape: ...xKxF, of one matrix or several.
+    format: one of FORMATS.
+  """
+  *several, K, F = shape
+  arrays = tuple(
+    jax.ShapeDtypeStruct((*several, *x.shape), x.dtype)
+    for x in products_native.shapes(format, K, F)
+  )
+  return Packed(arrays, format, 'native', (K, F))
+
+
+def for_this_machine(packed: Packed) -> Packed:
+  """Returns `panels` as they are, or for the plain form without the native."""
+  if packed.impl == 'plain' or not products_native.lacking():
+    return packed
+  return _plain(packed)
+
+
+@jax.jit
+def _plain(packed):
+  if packed.several:
+    return jax.vmap(_plain)(packed)
+  arrays = tuple(x for x in _rounded(packed) if x is not None)
+  return dataclasses.replace(packed, arrays=arrays, impl='plain')
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
@@ -92,10 +139,7 @@ def unpack(packed: Packed) -> jax.Array:
 
   Of several matrices, ...xKxF.
   """
-  axes = 2
-  if packed.impl == 'native':
-    axes = products_native.AXES[packed.format]
-  if packed.arrays[0].ndim > axes:
+  if packed.several:
     return jax.vmap(unpack)(packed)
   return formats.dequantize(_rounded(packed))
 

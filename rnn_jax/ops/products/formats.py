@@ -15,6 +15,7 @@ Shapes: w KxF; numbers KxF; scales 1xF in 'int8', else ceil(K / 32)xF.
 Source: github.com/ggml-org/ggml, ggml-quants.c, 2026, for the layouts.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -46,12 +47,17 @@ def quantize(w_KxF: jax.Array, format: str) -> Rounded:
   w = w_KxF.astype(jnp.float32)
   if format in ('float32', 'bfloat16'):
     return Rounded(w.astype(format))
-  blocks = _blocks(w) if format in BLOCKED else w[None]
-  size = jnp.where(jnp.isnan(blocks), jnp.inf, jnp.abs(blocks))
-  if format == 'int4':
-    scales = _best(blocks, size)
+  if format in BLOCKED:
+    blocks = _blocks(w)
+    largest_NxF = _largest(_rows(blocks))
   else:
-    scales = jnp.max(size, 1) / RANGES[format][1]
+    blocks = w[None]
+    size_KxF = jnp.where(jnp.isnan(w), jnp.inf, jnp.abs(w))
+    largest_NxF = jnp.max(size_KxF, 0, keepdims=True)
+  if format == 'int4':
+    scales = _best(_rows(blocks), largest_NxF)
+  else:
+    scales = jnp.abs(largest_NxF) / RANGES[format][1]
     scales = _up(scales) if format in BLOCKED else scales
   numbers = _numbers(blocks, scales, format)
   return Rounded(numbers.reshape(-1, w.shape[1])[: w.shape[0]], scales)
@@ -84,6 +90,28 @@ def _blocks(w):
   return w.reshape(-1, BLOCK, w.shape[1])
 
 
+def _rows(blocks):
+  """Returns the BLOCK rows NxF of blocks.
+
+  XLA makes one fast loop of sums and maxima over such rows, and a slow one of
+  those over the axis.
+  """
+  return [blocks[:, n] for n in range(BLOCK)]
+
+
+def _largest(rows):
+  """Returns the number of the largest size of each block, NxF.
+
+  It is infinite where one isn't finite.
+  """
+
+  def larger(a, b):
+    return jnp.where(jnp.abs(b) > jnp.abs(a), b, a)
+
+  finite = functools.reduce(jnp.logical_and, map(jnp.isfinite, rows))
+  return jnp.where(finite, functools.reduce(larger, rows), jnp.inf)
+
+
 def _up(scales):
   """Returns float16 scales that aren't smaller, so that nothing is cut off."""
   near = scales.astype(jnp.float16)
@@ -93,27 +121,28 @@ def _up(scales):
 
 def _numbers(blocks, scales, format):
   scales = scales.astype(jnp.float32)[:, None]
-  inverse = jnp.where(scales == 0, 0, 1 / scales)
-  numbers = jnp.clip(jnp.round(blocks * inverse), *RANGES[format])
+  numbers = jnp.clip(jnp.round(blocks * _inverse(scales)), *RANGES[format])
   return numbers.astype(jnp.int8)
 
 
-def _best(blocks, size):
-  """Returns the scales NxF of blocks NxBLOCKxF in 4 bits."""
-  at = jnp.argmax(size, 1, keepdims=True)
-  largest = jnp.take_along_axis(blocks, at, 1)[:, 0]
-  largest = jnp.where(jnp.isfinite(largest), largest, jnp.inf)
+def _inverse(scales):
+  return jnp.where(scales == 0, 0, 1 / scales)
+
+
+def _best(rows, largest_NxF):
+  """Returns the scales NxF of blocks in 4 bits."""
 
   def better(n, best):
     scales, error = best
     share = 7 / 8 + 3 / 8 * n / (CANDIDATES - 1)
-    candidate = (largest / (-8 * share)).astype(jnp.float16)
-    numbers = _numbers(blocks, candidate, 'int4').astype(jnp.float32)
-    own = jnp.sum(
-      (candidate.astype(jnp.float32)[:, None] * numbers - blocks) ** 2, 1
-    )
+    candidate = (largest_NxF / (-8 * share)).astype(jnp.float16)
+    scale = candidate.astype(jnp.float32)
+    inverse, own = _inverse(scale), jnp.zeros_like(error)
+    for w_NxF in rows:
+      number = jnp.clip(jnp.round(w_NxF * inverse), *RANGES['int4'])
+      own += (scale * number - w_NxF) ** 2
     return jnp.where(own < error, candidate, scales), jnp.minimum(own, error)
 
-  begin = (largest / -8).astype(jnp.float16)
-  infinite = jnp.full(largest.shape, jnp.inf)
+  begin = (largest_NxF / -8).astype(jnp.float16)
+  infinite = jnp.full(largest_NxF.shape, jnp.inf)
   return jax.lax.fori_loop(0, CANDIDATES, better, (begin, infinite))[0]

@@ -55,6 +55,23 @@ def pack(rounded: formats.Rounded, format: str) -> tuple[jax.Array, ...]:
   return halves[..., 0, :] | halves[..., 1, :] << 4, scales
 
 
+def shapes(format: str, K: int, F: int) -> tuple[jax.ShapeDtypeStruct, ...]:
+  """Returns the shapes and dtypes of the arrays of a packed matrix."""
+  panels, blocks = -(-F // COLUMNS), -(-K // formats.BLOCK)
+  half = formats.BLOCK // 2
+  array = jax.ShapeDtypeStruct
+  if format in ('float32', 'bfloat16'):
+    return (array((panels, K, COLUMNS), jnp.dtype(format)),)
+  if format == 'int8':
+    numbers = panels, -(-K // 2), COLUMNS, 2
+    scales = array((panels, COLUMNS), jnp.float32)
+    return array(numbers, jnp.int8), scales
+  pair = (2,) if format == 'int8_blocks' else ()
+  numbers = panels, blocks, half, COLUMNS, *pair
+  scales = array((panels, blocks, COLUMNS), jnp.float16)
+  return array(numbers, jnp.uint8), scales
+
+
 def unpack(
   packed: tuple[jax.Array, ...], format: str, shape: tuple[int, int]
 ) -> formats.Rounded:

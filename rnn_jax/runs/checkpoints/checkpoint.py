@@ -218,12 +218,26 @@ class Checkpoints:
     """
     result = self._first_intact(which, lambda step: self._read(step, table))
     if result is None:
-      where = f' --workdir={self.folder.parent}'
-      raise errors.InputError(
-        f'no checkpoint in {self.folder}: train first with '
-        'python -m launch.train' + where * (not remote.is_remote(self.folder))
-      )
+      raise self._none()
     return result
+
+  def _none(self):
+    where = f' --workdir={self.folder.parent}'
+    return errors.InputError(
+      f'no checkpoint in {self.folder}: train first with '
+      'python -m launch.train' + where * (not remote.is_remote(self.folder))
+    )
+
+  def step(self, which: Which) -> int:
+    """Returns the step that `read` tries first, damaged or not.
+
+    Raises:
+      InputError: there is no such checkpoint.
+    """
+    candidates = self._candidates(which)
+    if not candidates:
+      raise self._none()
+    return candidates[0]
 
   def wait(self) -> None:
     """Returns when the current save is on disk.
