@@ -119,7 +119,7 @@ def scores(folder: pathlib.Path) -> tables.Row:
 
   run = evaluate.Run.open(str(folder), 'latest')
   found = evaluate.evaluate_run(run, 'validation')
-  (state,) = (folder / 'checkpoints').glob('*/state')
+  (state,) = (*folder.glob('checkpoints/*/state'), *folder.glob('weights'))
   files = (path for path in state.rglob('*') if path.is_file())
   params = bundle_lib.read(folder, 'latest').params
   return {
@@ -198,12 +198,17 @@ class Job:
     """A work folder that doesn't exist yet."""
     return pathlib.Path(tempfile.mkdtemp(dir=self.root)) / 'model'
 
-  def write(self, bundle: Any) -> pathlib.Path:
-    """Writes a bundle, only its parameters. Returns the new work folder."""
+  def write(self, bundle: Any, weights: str = '') -> pathlib.Path:
+    """Writes a bundle, only its parameters. Returns the new work folder.
+
+    Args:
+      bundle: the model.
+      weights: as of runs.bundle.write.
+    """
     from rnn_jax.runs import bundle as bundle_lib
 
     folder = self.new_folder()
-    bundle_lib.write(bundle, folder)
+    bundle_lib.write(bundle, folder, weights)
     return folder
 
   def train_on(self, bundle: Any, changes: tables.Row) -> Any:
@@ -224,17 +229,17 @@ def in_8_bits(job: Job, trained: Any) -> Variants:
   """Matrices in 8 bits; held so while writing; with activations in 8 bits."""
   import jax
 
-  from rnn_jax.models import int8_weights
+  from rnn_jax.models import packed_weights
 
-  packed = int8_weights.pack(jax.device_put(trained.params))
+  packed = packed_weights.panels(jax.device_put(trained.params), 'int8')
   eighth = dataclasses.replace(trained, params=jax.device_get(packed))
-  folder = job.write(eighth)
+  folder = job.write(eighth, 'int8')
   yield '8 bits: matrices', Made(folder)
   yield '8 bits: matrices, held so', Made(folder, 'int8')
   training = dataclasses.replace(trained.config.train, quantized='int8')
   config = dataclasses.replace(trained.config, train=training)
   both = dataclasses.replace(eighth, config=config)
-  yield '8 bits: matrices and activations', Made(job.write(both))
+  yield '8 bits: matrices and activations', Made(job.write(both, 'int8'))
 
 
 def pruned_at_once(job: Job, trained: Any) -> Variants:

@@ -1,12 +1,11 @@
-"""Parameters in 8 bits: of a checkpoint, and of a model that adapters change.
+"""Parameters in 8 bits, of a model that adapters change.
 
     w_8 = round(w / s),  s = max |w| / 127 of an output channel     w ~ s w_8
 
 A matrix ('kernel') has a scale for each column and layer, an embedding one for
 each row; all other parameters stay float32. In a tree of parameters such an
-array is {'int8': w_8, 'scale': s}. Restored parameters are s w_8 in float32,
-which every program reads. With train.quantized='int8' matmuls round w to the
-same w_8 again, and quantize the activations as well.
+array is {'int8': w_8, 'scale': s}. With train.quantized='int8' matmuls round
+s w_8 to the same w_8 again, and quantize the activations as well.
 Source: see ops/eight_bits.py.
 """
 
@@ -54,19 +53,6 @@ def unpack(params: PyTree) -> PyTree:
   )
 
 
-def like(stored: PyTree, wanted: PyTree) -> PyTree:
-  """Returns the shapes to restore, which `unpack` turns into `wanted`.
-
-  Args:
-    stored: the tree of a checkpoint, any of its leaves packed.
-    wanted: arrays or jax.ShapeDtypeStructs, a tree of dicts.
-  """
-  flat, tree = jax.tree_util.tree_flatten_with_path(wanted)
-  return jax.tree.unflatten(
-    tree, [_like_one(_find(stored, path), path, x) for path, x in flat]
-  )
-
-
 def unpacked_name(name: str) -> str:
   """Returns the name of the array of which a leaf is a part, or its own."""
   outer, _, part = name.rpartition('/')
@@ -93,29 +79,3 @@ def _is_packed(x):
 def _axis(path, x):
   axis = SUMMED.get(path[-1].key)
   return axis if axis is not None and x.ndim >= 2 else None
-
-
-def _find(stored, path):
-  for key in path:
-    if not isinstance(stored, dict):
-      return None
-    stored = stored.get(key.key)
-  return stored
-
-
-def _like_one(stored, path, x):
-  axis = _axis(path, x)
-  if axis is None or not _is_packed(stored):
-    return x
-  shape = list(x.shape)
-  shape[axis] = 1
-  sharding = getattr(x, 'sharding', None)
-  whole = sharding
-  if isinstance(sharding, jax.sharding.NamedSharding):
-    whole = jax.sharding.NamedSharding(
-      sharding.mesh, jax.sharding.PartitionSpec()
-    )
-  return {
-    'int8': jax.ShapeDtypeStruct(x.shape, jnp.int8, sharding=sharding),
-    'scale': jax.ShapeDtypeStruct(shape, jnp.float32, sharding=whole),
-  }

@@ -14,7 +14,7 @@ from rnn_jax.inspection import anatomy
 from rnn_jax.inspection import report
 from rnn_jax.inspection import run as run_lib
 from rnn_jax.inspection import summary
-from rnn_jax.models import int8_weights
+from rnn_jax.models import packed_weights
 from rnn_jax.runs import bundle
 from rnn_jax.runs import workdir
 from rnn_jax.runs.checkpoints import checkpoint
@@ -163,10 +163,10 @@ def test_a_model_without_a_run_is_at_step_0(tmp_path):
   raw.optimizer.name = 'schedule_free'
   raw.schedule.name = 'constant'
   model = bundles.make(raw, tokenizer.Bytes())
-  packed = jax.jit(int8_weights.pack)(model.params)
-  want = jax.jit(int8_weights.unpack)(packed)
-  params = jax.device_get(packed)
-  bundle.write(dataclasses.replace(model, params=params), tmp_path / 'run')
+  packed = packed_weights.panels(jax.device_put(model.params), 'int8')
+  want = packed_weights.unpack(packed)
+  model = dataclasses.replace(model, params=jax.device_get(packed))
+  bundle.write(model, tmp_path / 'run', 'int8')
   opened = run_lib.Run.open(tmp_path / 'run', 'latest')
   assert opened.step == 0 == opened.state.step
   jax.tree.map(np.testing.assert_array_equal, opened.state.params, want)

@@ -77,4 +77,4 @@ def test_the_file_of_a_run_is_used_in_place_of_its_checkpoint(run, tmp_path):
     shutil.rmtree(state)
   assert text(folder, 'int8') == wanted
   given = f'--workdir={folder}', '--text=the', '--json', '--weights=int8'
-  assert json.loads(launch('score', *given))['tokens'] > 0
+  assert json.loads(launch('score', *given))['token_count'] > 0

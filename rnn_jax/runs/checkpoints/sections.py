@@ -1,8 +1,7 @@
 """The sections of a checkpoint: what is written of each, and read again.
 
-    params          float32; read from 8 bits as well
-    adapters        in their place, what a run with adapters trains: the rest
-                    is its model's
+    adapters        in place of params, what a run with adapters trains: the
+                    rest is its model's
     error_feedback  a row for each device along `data`, read by any number
     data, progress  JSON: the position in the data, training's Progress
     the others      the fields of a train state as they are: opt_state (an
@@ -68,19 +67,6 @@ class Section:
   def from_disk(self, arrays: PyTree) -> PyTree:
     """Returns the value of the arrays that were read."""
     return arrays
-
-
-class Parameters(Section):
-  """Parameters, which may be packed in 8 bits (models/int8_weights.py)."""
-
-  def shapes(self, stored: PyTree) -> PyTree:
-    return int8_weights.like(stored, self.like)
-
-  def from_disk(self, arrays: PyTree) -> PyTree:
-    if not int8_weights.is_packed(arrays):
-      return arrays
-    where = jax.tree.map(lambda x: getattr(x, 'sharding', None), self.like)
-    return jax.jit(int8_weights.unpack, out_shardings=where)(arrays)
 
 
 class Adapters(Section):
@@ -155,10 +141,7 @@ class Record(Section):
     return json.loads(json.dumps(value))  # later changes don't count
 
 
-KINDS: dict[str, type[Section]] = {
-  'params': Parameters,
-  'error_feedback': ErrorFeedback,
-}
+KINDS: dict[str, type[Section]] = {'error_feedback': ErrorFeedback}
 RECORDS = Record('data'), Record('progress')
 
 
