@@ -1,7 +1,7 @@
-"""Decoding with weights in 32 to 4 bits, by how many rows write at once.
+"""Weights in 32 to 4 bits: decoding, by how many rows write at once, loading.
 
   pip install -e .[llama]      compiles llama.cpp, for minutes
-  python -m benchmarks.run --suite=weights      20 minutes on 2 cores
+  python -m benchmarks.run --suite=weights      30 minutes on 2 cores
 
 A Mamba-2 of the published 130 million's shape, with random weights, here and in
 llama.cpp. Writing a token reads all of them: with one row, the bytes of the
@@ -21,6 +21,13 @@ FORMATS = 'float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'
 THEIRS = 'float32', 'bfloat16', 'int8_blocks', 'int4'  # llama.cpp's too
 CLOSEST = {'int8': 'int8_blocks'}  # of llama.cpp's
 TRAINED = 'the default job, trained'
+LOADS = 5  # processes
+OUR_FILE, PACKED_NOW, THEIR_FILE = 'packed file', 'packed now', 'llama.cpp'
+LOADED = {
+  OUR_FILE: 'loading, {}',
+  PACKED_NOW: 'loading, {}, without a file',
+  THEIR_FILE: 'loading, llama.cpp, {}',
+}
 DOCUMENTS, BYTES = 24, 6000  # of the trained model's split
 SMALL = {
   'new_tokens': 2,
@@ -47,11 +54,31 @@ def cases(quick: bool) -> list[case.Case]:
     given = {'format': '', 'rows': rows, **small}
     base = f'llama.cpp, float32, rows {rows}'
     listed.append(case.Case(f'{XLA}, rows {rows}', workload, given, base=base))
+  listed += _loading(quick)
   steps = {'steps': 4, 'small': True} if quick else {}
   listed.append(
     case.Case(TRAINED, 'suites.weights.quality', steps, 0, timeout=3600.0)
   )
   return listed
+
+
+def _loading(quick):
+  """Yields how long each format takes from the start to a token, in turns."""
+  sizes = {'sizes': SMALL['sizes']} if quick else {}
+  for name in FORMATS[: 1 if quick else None]:
+    given, base = {'format': name, **sizes}, LOADED[THEIR_FILE].format(name)
+    closest = LOADED[THEIR_FILE].format(CLOSEST.get(name, name))
+    if name in THEIRS:
+      workload = 'workloads.loading.llama_cpp'
+      yield case.Case(base, workload, given, LOADS, base=closest)
+    for kind, file in ((OUR_FILE, True), (PACKED_NOW, False)):
+      yield case.Case(
+        LOADED[kind].format(name),
+        'workloads.loading.ours',
+        given | {'file': file},
+        LOADS,
+        base=closest,
+      )
 
 
 def quality(steps: int = 1700, small: bool = False) -> tables.Row:
@@ -127,6 +154,22 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       for name, found in named.items()
     ],
   )
+  yield (
+    'The same model from the start of a process: seconds until its weights are '
+    'there, of which a checkpoint without a file is packed; until its programs '
+    'are found on the disk; and until the first token, with imports. Resident '
+    'memory after that token, and before loading:'
+  )
+  yield tables.table(
+    'weights | MB | load, s | programs, s | first token, s | resident, MB | '
+    'of which imports, MB',
+    [
+      (f'{name}, {kind}', *_loaded(rows.get(LOADED[kind].format(name), {})))
+      for name in FORMATS
+      for kind in LOADED
+      if kind != THEIR_FILE or name in THEIRS
+    ],
+  )
   row = rows.get(TRAINED, {})
   if 'error' in row:
     yield f'{TRAINED}: {tables.short(row)}'
@@ -145,6 +188,19 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
 def _megabytes(found):
   sizes = [row['bytes'] for row in found.values() if 'bytes' in row]
   return f'{sizes[0] / 1e6:.0f}' if sizes else '-'
+
+
+def _loaded(row):
+  if 'median' not in row:
+    return (tables.short(row) if 'error' in row else '-', *['-'] * 5)
+  return (
+    f'{row["bytes"] / 1e6:.0f}',
+    f'{row["load_seconds"]:.2f}',
+    f'{row["compile_seconds"]:.2f}',
+    f'{row["median"]:.2f}',
+    f'{row["token_bytes"] / 1e6:.0f}',
+    f'{row["import_bytes"] / 1e6:.0f}',
+  )
 
 
 def _rate(row, rows):

@@ -5,8 +5,10 @@ of the sizes of packed.py.
 """
 
 import contextlib
+import json
 import os
 import pathlib
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import measure
-from benchmarks.workloads import packed
+from benchmarks.workloads import loading
 
 FORMATS = {  # of ours, what llama.cpp calls them
   'float32': 'F32',
@@ -23,6 +25,7 @@ FORMATS = {  # of ours, what llama.cpp calls them
   'int4': 'Q4_0',
 }
 KERNEL = 4  # taps of the convolution
+MODEL = 'model.gguf'
 
 
 def decoding(
@@ -41,15 +44,29 @@ def decoding(
     new_tokens: of a sequence.
     sizes: in place of some of packed.SIZES.
   """
-  given = packed.SIZES | (sizes or {})
   with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder, 'model.gguf')
-    _write(path, FORMATS[format], given)
-    size = path.stat().st_size
+    path = pathlib.Path(folder, MODEL)
+    size = write_model(path, format, sizes)
     with _opened(path, rows) as write:
       values = measure.repeat(lambda: write(new_tokens), repeats)
   rate = rows * new_tokens / values['median']
   return values | {'tokens_per_second': rate, 'bytes': size}
+
+
+def write_model(
+  path: pathlib.Path, format: str, sizes: dict[str, Any] | None = None
+) -> int:
+  """Writes a model. Returns the bytes of the file.
+
+  Args:
+    path: of the file.
+    format: a key of FORMATS.
+    sizes: in place of some of packed.SIZES.
+  """
+  from benchmarks.workloads import packed
+
+  _write(path, FORMATS[format], packed.SIZES | (sizes or {}))
+  return path.stat().st_size
 
 
 def _write(path, kind, sizes):
@@ -147,3 +164,21 @@ def _opened(path, rows) -> Iterator[Any]:
   lib.llama_batch_free(batch)
   lib.llama_free(context)
   lib.llama_model_free(model)
+
+
+def main(folder: str) -> None:
+  """Loads the model of a folder, writes a token, and prints loading.Steps."""
+  steps = loading.Steps()
+  import llama_cpp  # noqa: F401
+
+  steps.ended('import')
+  with _opened(pathlib.Path(folder, MODEL), 1) as write:
+    steps.ended('load')
+    write(1)
+    steps.ended('token')
+    steps.values['compile_seconds'] = 0.0
+    print(json.dumps(steps.values))
+
+
+if __name__ == '__main__':
+  main(sys.argv[1])

@@ -12,11 +12,13 @@ import numpy as np
 from benchmarks.harness import measure
 from benchmarks.workloads import inputs
 from rnn_jax import config as config_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import decode
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling
 from rnn_jax.models import language_model
 from rnn_jax.models import packed_weights
+from rnn_jax.runs import bundle as bundle_lib
 
 SIZES = {
   'vocabulary': 50_288,
@@ -75,19 +77,36 @@ def decoding(
   }
 
 
-def _model(sizes):
+def bundle(sizes: dict[str, Any]) -> bundle_lib.Bundle:
+  """Returns a run's model of these sizes, all of SIZES, with random weights."""
+  config, vocabulary = _config(sizes)
+  tokenizer = tokenizer_lib.Numbers(vocabulary)
+  like = bundle_lib.like(config, tokenizer)
+  params = jax.tree.map(_drawer(), like)
+  return bundle_lib.make(config, tokenizer, params, like)
+
+
+def _config(sizes):
+  """Returns (config, vocabulary)."""
+  sizes = {**sizes}
   raw = config_lib.default('mamba2')
   vocabulary = sizes.pop('vocabulary')
   fixed = {'model.mlp_width': 0, 'model.tied': True, 'model.unroll': 1}
   config_lib.override(raw, fixed | sizes)
-  config = config_lib.parse(raw)
+  return config_lib.parse(raw), vocabulary
+
+
+def _model(sizes):
+  config, vocabulary = _config(sizes)
   model = layers.for_inference(language_model.from_config(config, vocabulary))
   state = model.apply({}, 1, method='init_state')
   tokens = jnp.zeros((1, 1), jnp.int32)
   shapes = jax.eval_shape(model.init, jax.random.key(0), state, tokens)
+  return model, jax.device_put(jax.tree.map(_drawer(), shapes['params']))
+
+
+def _drawer():
+  """Returns a function of shapes that draws arrays."""
   rng = np.random.default_rng(0)
-
-  def drawn(x):
-    return jnp.asarray(0.02 * rng.standard_normal(x.shape, dtype=np.float32))
-
-  return model, jax.tree.map(drawn, shapes['params'])
+  scale = np.float32(0.02)
+  return lambda x: scale * rng.standard_normal(x.shape, dtype=np.float32)

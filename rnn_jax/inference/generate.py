@@ -361,10 +361,10 @@ class Generator:
     if key not in self._programs:
       begin = time.perf_counter()
       with activity.doing('compiling the generator'):
-        lowered = function.lower(self.model, *fixed, self._weights, *arguments)
-        self._programs[key] = lowered.compile()
+        given = self.model, *fixed, self._weights, *arguments
+        self._programs[key] = function.lower(*given).compile()
         function.clear_cache()  # else jax keeps each trace
-      host.release_freed_memory()
+        host.release_freed_memory()
       self.compilations += 1
       timing.compile_seconds += time.perf_counter() - begin
       if len(self._programs) > PROGRAMS:
