@@ -1,4 +1,4 @@
-"""Writes a run's weights in fewer bits, packed as they are used.
+"""Packs a run's weights in fewer bits, as they are used.
 
   python -m launch.quantize --workdir=runs/demo --format=int4
   python -m launch.generate --workdir=runs/demo --weights=int4

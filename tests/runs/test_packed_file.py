@@ -125,6 +125,16 @@ def test_every_question_is_answered_from_the_file(run, bundle, tmp_path):
     model_lib.load(run, weights='int4')  # which has no file
 
 
+def test_without_the_library_a_file_has_the_same_numbers(run, monkeypatch):
+  there = bundle_lib.read(run, 'best', weights='int8').params
+  native = products.products_native
+  monkeypatch.setattr(native, 'lacking', lambda: 'no compiler')
+  with jax.transfer_guard('disallow'):
+    here = bundle_lib.read(run, 'best', weights='int8').params
+  assert here['embedding']['embedding'].impl == 'plain'
+  equal(*map(packed_weights.unpack, (here, there)))
+
+
 def test_a_file_of_another_checkpoint_is_passed_over(run, bundle, caplog):
   other = build('gates', seed=1)
   shutil.rmtree(run / 'checkpoints')

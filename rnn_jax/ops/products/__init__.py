@@ -114,7 +114,7 @@ def for_this_machine(packed: Packed) -> Packed:
   """Returns `panels` as they are, or for the plain form without the native."""
   if packed.impl == 'plain' or not products_native.lacking():
     return packed
-  return _plain(packed)
+  return _plain(jax.device_put(packed))
 
 
 @jax.jit
