@@ -7,6 +7,7 @@ import pytest
 
 from rnn_jax.training import evaluate
 from tests.support import launchers
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -78,3 +79,19 @@ def test_the_file_of_a_run_is_used_in_place_of_its_checkpoint(run, tmp_path):
   assert text(folder, 'int8') == wanted
   given = f'--workdir={folder}', '--text=the', '--json', '--weights=int8'
   assert json.loads(launch('score', *given))['token_count'] > 0
+
+
+def test_a_second_start_compiles_nothing_that_the_first_one_kept(run, tmp_path):
+  """Each is a process, which maps the file."""
+  folder, programs = tmp_path / 'run', tmp_path / 'programs'
+  shutil.copytree(run, folder)
+  launch('quantize', f'--workdir={folder}', '--format=int4')
+  given = f'--workdir={folder}', '--prompt=the', '--weights=int4', '--seed=3'
+  kept = []
+  for _ in range(2):
+    flags = *given, f'--compilation_cache={programs}'
+    code, out, err = tiny.finish(tiny.launch('generate', *flags))
+    assert code == 0, err
+    kept.append((out, sorted(path.name for path in programs.iterdir())))
+  assert kept[0] == kept[1]
+  assert any(name.startswith('jit_decode-') for name in kept[0][1])
