@@ -143,6 +143,7 @@ class Generator:
       params = jax.device_put(params, device)
       params = packed_weights.pack_to_serve(params, weights)
     self.params = layers.place(params, device)
+    self._programs: collections.OrderedDict[Any, Any]
     self._programs = collections.OrderedDict()
     self.compilations = 0
 

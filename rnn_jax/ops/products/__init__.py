@@ -18,6 +18,7 @@ formats are those of `formats.FORMATS`.
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -87,12 +88,14 @@ def pack(w_KxF: jax.Array, format: str, impl: str = 'auto') -> Packed:
     impl = 'plain' if why else 'native'
   elif impl == 'native' and why:
     raise NotImplementedError(why)
-  return Packed(_pack(w_KxF, format, impl), format, impl, w_KxF.shape)
+  K, F = w_KxF.shape
+  return Packed(_pack(w_KxF, format, impl), format, impl, (K, F))
 
 
 def panels(w_KxF: jax.Array, format: str) -> Packed:
   """Returns `pack` for the native form, on a machine that may lack it."""
-  return Packed(_pack(w_KxF, format, 'native'), format, 'native', w_KxF.shape)
+  K, F = w_KxF.shape
+  return Packed(_pack(w_KxF, format, 'native'), format, 'native', (K, F))
 
 
 def panels_like(shape: tuple[int, ...], format: str) -> Packed:
@@ -103,7 +106,7 @@ def panels_like(shape: tuple[int, ...], format: str) -> Packed:
     format: one of FORMATS.
   """
   *several, K, F = shape
-  arrays = tuple(
+  arrays: Any = tuple(
     jax.ShapeDtypeStruct((*several, *x.shape), x.dtype)
     for x in products_native.shapes(format, K, F)
   )
