@@ -162,6 +162,8 @@ def write(
       file.write(len(text).to_bytes(8, 'little') + text)
       for name in names:
         file.write(_bytes(arrays[name]))
+      file.flush()
+      os.fsync(file.fileno())
     os.replace(part, path)
   finally:
     part.unlink(missing_ok=True)

@@ -80,6 +80,11 @@ GROUPS = {  # by name of the case: who makes the attempts, and what is tested
     'each file of the token files, and their folder: bits, zeros, cuts, links, '
     'pipes, other owners, before a training or an evaluation',
   ),
+  'packed weights': (
+    'packed.files',
+    'a file of launch.quantize, its header and its folder: bits, zeros, cuts, '
+    'links, pipes, other owners, sizes, before text is written',
+  ),
   'other machines': (
     'machines.commands_on_them',
     'closed, full and left outputs, encodings, few descriptors, deleted '
