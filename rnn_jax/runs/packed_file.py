@@ -8,7 +8,7 @@ The file is mapped (system/mapped_tensors.py), which takes no second copy.
 The metadata say what the file was made of:
 
     format      'rnn_jax weights'
-    version     '1'
+    version     '1', of the layout in ops/products/native.py
     weights     one of products.FORMATS
     model       SHA-256 of the config's sections that parameters depend on
     tokenizer   SHA-256 of the tokenizer's spec

@@ -9,8 +9,8 @@ is one: JAX then uses the pages of the file as they are, on a CPU. The others
 are last, and copied. `sha256` of the metadata is the digest of the header
 without it, and of the data.
 
-A file is complete or absent at any time, and never changed in its place: who
-has mapped it keeps what it was.
+A file is complete or absent at any time, and a new one replaces it: a process
+that has mapped the old one keeps it.
 Source: github.com/huggingface/safetensors, 2026.
 """
 

@@ -174,7 +174,7 @@ def test_bad_arguments_are_named():
 
 @each_format
 @pytest.mark.parametrize('shape', SHAPES)
-def test_panels_have_the_shapes_that_are_told_and_serve_the_plain_form(
+def test_panels_have_the_declared_shapes_and_serve_the_plain_form(
   format, shape, monkeypatch
 ):
   w = np.stack([draw(*shape), draw(*shape, seed=1)])
