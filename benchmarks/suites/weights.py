@@ -22,6 +22,7 @@ THEIRS = 'float32', 'bfloat16', 'int8_blocks', 'int4'  # llama.cpp's too
 CLOSEST = {'int8': 'int8_blocks'}  # of llama.cpp's
 TRAINED = 'the default job, trained'
 LOADS = 5  # processes
+STEPS = 'import', 'load', 'token'
 OUR_FILE, PACKED_NOW, THEIR_FILE = 'packed file', 'packed now', 'llama.cpp'
 LOADED = {
   OUR_FILE: 'loading, {}',
@@ -155,14 +156,14 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     ],
   )
   yield (
-    'The same model from the start of a process: seconds until its weights are '
-    'there, of which a checkpoint without a file is packed; until its programs '
-    'are found on the disk; and until the first token, with imports. Resident '
-    'memory after that token, and before loading:'
+    'A new process with the same model: seconds to load the weights (*packed '
+    'now*: to read a checkpoint and pack it), to find the programs on the '
+    'disk, and from its start to the first token; resident memory after '
+    'imports, after loading and after that token:'
   )
   yield tables.table(
-    'weights | MB | load, s | programs, s | first token, s | resident, MB | '
-    'of which imports, MB',
+    'weights | MB | load, s | programs, s | first token, s | imported, MB | '
+    'loaded, MB | after the token, MB',
     [
       (f'{name}, {kind}', *_loaded(rows.get(LOADED[kind].format(name), {})))
       for name in FORMATS
@@ -192,14 +193,13 @@ def _megabytes(found):
 
 def _loaded(row):
   if 'median' not in row:
-    return (tables.short(row) if 'error' in row else '-', *['-'] * 5)
+    return (tables.short(row) if 'error' in row else '-', *['-'] * 6)
   return (
     f'{row["bytes"] / 1e6:.0f}',
     f'{row["load_seconds"]:.2f}',
     f'{row["compile_seconds"]:.2f}',
     f'{row["median"]:.2f}',
-    f'{row["token_bytes"] / 1e6:.0f}',
-    f'{row["import_bytes"] / 1e6:.0f}',
+    *(f'{row[f"{step}_bytes"] / 1e6:.0f}' for step in STEPS),
   )
 
 
