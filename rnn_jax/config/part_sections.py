@@ -45,6 +45,7 @@ class Task(Part):
   classifies: ClassVar[bool] = False  # documents have one of data.classes
   labels_tokens: ClassVar[bool] = False  # each read token
   reads_images: ClassVar[bool] = False  # not tokens
+  reads_series: ClassVar[bool] = False  # of numbers, not tokens
   answers: ClassVar[bool] = False  # a boundary ends a prompt; a reply follows
   columns: ClassVar[tuple[str, ...]] = ()  # of a row, together its document
   frames_as: ClassVar[str] = (
@@ -121,6 +122,7 @@ class Data(Part):
   names_classes: ClassVar[bool] = (
     False  # `resolve` finds those that are missing
   )
+  holds_series: ClassVar[bool] = False  # of numbers, not texts
 
   def resolve(self, task: Task) -> typing.Self:
     """Returns the options with those that only the data know.

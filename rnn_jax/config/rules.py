@@ -46,6 +46,15 @@ def _check_task(config):
       f'{"images" if data.holds_images else "tokens"}: they need each other, '
       "as 'image_classification' and 'images' do",
     )
+  if data.holds_series != task.reads_series:
+    errors.refuse(
+      'data.source',
+      data.source,
+      f'task.name={task.name!r} reads '
+      f'{"series of numbers" if task.reads_series else "texts or images"}, and '
+      "this source has others: they need each other, as 'forecasting' and "
+      "'series' do",
+    )
   if task.classifies:
     _check_classes(data)
   if task.predicts_all:

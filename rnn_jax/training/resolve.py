@@ -123,7 +123,18 @@ def _remat(config, corpus):
 
 
 COLUMNS = Resolver(
-  ('the data',), ('data.field', 'data.label', 'data.classes'), _columns
+  ('the data',),
+  (
+    'data.field',
+    'data.label',
+    'data.classes',
+    'data.tokenizer',
+    'data.frequency',
+    'data.season',
+    'data.horizon',
+    'data.window',
+  ),
+  _columns,
 )
 RESOLVERS = (
   resolve_lib.CELLS,

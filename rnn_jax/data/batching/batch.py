@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Batch(NamedTuple):
-  """Rows of token sequences, or images, as arrays; a pytree.
+  """Rows of tokens, of readings, or images, as arrays; a pytree.
 
   Each name ends with its logical axes, the row's first. The fields are NumPy or
   JAX arrays, or a tree of what belongs to each, such as shardings; None where
@@ -19,6 +19,10 @@ class Batch(NamedTuple):
       one: the state is zeroed before it.
     label_B: int32, class of an image.
     image_BxHxWxC: uint8 pixels.
+    readings_BxLxW: float32, of a series the scaled readings that each step
+      sees, the latest last; NaN is a missing one. Tokens and targets are None.
+    calendar_BxLxF: float32, the calendar features of the next reading.
+    future_BxLxH: float32, the readings that each step forecasts; NaN is none.
   """
 
   tokens_BxL: Any
@@ -27,6 +31,9 @@ class Batch(NamedTuple):
   starts_BxL: Any
   label_B: Any = None
   image_BxHxWxC: Any = None
+  readings_BxLxW: Any = None
+  calendar_BxLxF: Any = None
+  future_BxLxH: Any = None
 
 
 LOGICAL_AXES = Batch(*(name.rpartition('_')[2] for name in Batch._fields))

@@ -271,7 +271,11 @@ def _write(pieces, shape, stage, own):
     batch = rows_lib.blank_images(shape[0], stage.data.image)
     write = rows_lib.write_image
   else:
-    batch, write = rows_lib.blank(*shape), rows_lib.write
+    if stage.data.holds_series:
+      batch = rows_lib.blank_series(*shape, stage.data.widths)
+      write = rows_lib.write_series
+    else:
+      batch, write = rows_lib.blank(*shape), rows_lib.write
     end = pieces.at + pieces.stop - pieces.start - 1
     short = end < shape[1]
     batch.starts_BxL[pieces.row[short], end[short]] = rows_lib.PADDING

@@ -1,8 +1,10 @@
-"""Writing ids, or images, into the rows of a batch.
+"""Writing ids, images or readings into the rows of a batch.
 
 A model reads `ids[:-1]` and predicts `ids[1:]`. An id that it reads but doesn't
 predict is stored as `~id`, which is negative; its weight is 0.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +15,19 @@ from rnn_jax.data.images import images
 PADDING = -1  # in `starts`, where a row ends before its last step
 
 
-def predicted(ids: np.ndarray) -> int:
-  """Returns how many ids of an example are predicted."""
+class Steps(NamedTuple):
+  """Steps of a series, see batch.Batch; weights_L is 0 without a forecast."""
+
+  readings_LxW: np.ndarray
+  calendar_LxF: np.ndarray
+  future_LxH: np.ndarray
+  weights_L: np.ndarray
+
+
+def predicted(ids: np.ndarray | Steps) -> int:
+  """Returns how many ids of an example are predicted, or steps forecast."""
+  if isinstance(ids, Steps):
+    return int(np.count_nonzero(ids.weights_L))
   return int(np.count_nonzero(ids[1:] >= 0))
 
 
@@ -60,3 +73,34 @@ def write_image(
   image_BxHxWxC[row] = ids[:-1].reshape(image_BxHxWxC.shape[1:])
   batch.label_B[row] = ids[-1]
   batch.weights_BxL[row] = 1
+
+
+def blank_series(
+  rows: int, length: int, widths: tuple[int, int, int]
+) -> batch_lib.Batch:
+  """Returns a batch of padding; `widths` are W, F and H."""
+  shape = rows, length
+  readings, calendar, future = (
+    np.full((*shape, width), fill, np.float32)
+    for width, fill in zip(widths, (np.nan, 0, np.nan), strict=True)
+  )
+  return batch_lib.Batch(
+    None,
+    None,
+    np.zeros(shape, np.float32),
+    np.zeros(shape, np.int32),
+    readings_BxLxW=readings,
+    calendar_BxLxF=calendar,
+    future_BxLxH=future,
+  )
+
+
+def write_series(
+  batch: batch_lib.Batch, row: int, at: int, steps: Steps
+) -> None:
+  """Writes steps of a series into a row from step `at` on."""
+  stop = at + len(steps.weights_L)
+  batch.readings_BxLxW[row, at:stop] = steps.readings_LxW
+  batch.calendar_BxLxF[row, at:stop] = steps.calendar_LxF
+  batch.future_BxLxH[row, at:stop] = steps.future_LxH
+  batch.weights_BxL[row, at:stop] = steps.weights_L

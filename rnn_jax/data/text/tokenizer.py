@@ -349,6 +349,42 @@ class Pretrained(Tokenizer):
     }
 
 
+class Scales(Bytes):
+  """Of series of numbers: how each was scaled, in the place of a vocabulary.
+
+  Args:
+    scaling: one of SCALINGS, see data/series/scaling.py.
+    log: whether logarithms are scaled.
+    fitted: [location, scale] by the name of a series.
+
+  Raises:
+    ValueError: something isn't of its type.
+  """
+
+  def __init__(
+    self, scaling: str, log: bool, fitted: Mapping[str, list[float]]
+  ) -> None:
+    super().__init__()
+    if scaling not in SCALINGS or not isinstance(log, bool):
+      raise ValueError(f'scaling={scaling!r}, log={log!r}')
+    if not isinstance(fitted, dict):
+      raise ValueError('fitted must be an object of pairs of numbers')
+    for name, pair in fitted.items():
+      pairs = isinstance(pair, list) and len(pair) == 2
+      if not pairs or not all(type(x) is float for x in pair) or pair[1] <= 0:
+        raise ValueError(f'fitted[{name!r}] must be a location and a scale')
+    self.scaling, self.log, self.fitted = scaling, log, dict(fitted)
+
+  def spec(self) -> dict[str, Any]:
+    return {
+      'kind': 'scales',
+      'scaling': self.scaling,
+      'log': self.log,
+      'fitted': self.fitted,
+    }
+
+
+SCALINGS = 'window', 'mean_abs', 'standard', 'robust', 'none'
 LARGEST = 2**24  # entries of a vocabulary of numbers
 PRE_TOKENIZERS = ('byte_level', 'whitespace')  # of BPE
 KINDS = {
@@ -357,6 +393,7 @@ KINDS = {
   'bpe': BytePairs,
   'numbers': Numbers,
   'pretrained': Pretrained,
+  'scales': Scales,
 }
 
 

@@ -90,10 +90,22 @@ def train(
       "data.tokenizer='pretrained': it comes with a model: use a work folder "
       'that launch.convert made, or --init_from=RUN'
     )
+  if data.tokenizer == 'scales':
+    return _scales(documents)
   texts = _sample(documents, data.tokenizer_bytes)
   if data.tokenizer == 'characters':
     return tokenizer_lib.Characters(''.join(sorted(set().union(*texts))))
   return train_byte_pairs(texts, data)
+
+
+def _scales(documents):
+  """Returns what a source of series has fitted to its training part."""
+  if not (fitted := getattr(documents.reader, 'scales', None)):
+    raise errors.InputError(
+      "data.tokenizer='scales': it is for series of numbers, and this source "
+      'has texts: choose another one'
+    )
+  return tokenizer_lib.from_spec(fitted)
 
 
 def byte_pairs(

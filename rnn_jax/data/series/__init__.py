@@ -1,0 +1,1 @@
+"""Sequences of numbers: tables to series, their time, scales and windows."""

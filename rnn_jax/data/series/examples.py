@@ -1,0 +1,115 @@
+"""Examples of forecasting: every step of a series forecasts the next readings.
+
+    step t reads      readings t - W + 1 ... t     W = data.window
+    and forecasts     readings t + 1 ... t + H     H = data.horizon
+
+"Forked horizons" (Wen et al., "A Multi-Horizon Quantile Recurrent Forecaster",
+2017): one pass over a row trains on every cut of it. Readings are scaled
+(scaling.py); missing ones, and those outside of the series, are NaN. A step has
+the weight of the part of its horizon that is observed; it has none before half
+a season, or half of the window, has been observed.
+
+Of a held-out document one step forecasts, or with more horizons held out every
+H-th: those of the origins. The example is what fits a row up to the last one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnn_jax import config as config_lib
+from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.data.series import documents as series_lib
+from rnn_jax.data.series import frequency as frequency_lib
+from rnn_jax.data.series import scaling
+from rnn_jax.data.text import documents as documents_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.data.text.examples import base
+
+windows = np.lib.stride_tricks.sliding_window_view
+
+
+class Forked:
+  """The examples of documents; see the module's docstring."""
+
+  unfit = 0
+
+  def __init__(
+    self,
+    documents: documents_lib.Documents,
+    tokenizer: tokenizer_lib.Tokenizer,
+    options: base.Options,
+  ) -> None:
+    self._data: Any = options.data
+    self._frequency = frequency_lib.Frequency.parse(self._data.frequency)
+    self._given, self._firsts, lengths = [], [], []
+    for n in range(len(documents)):
+      given = series_lib.content(documents.read(n))
+      end = len(given.values_N)
+      first = 0
+      if given.begin:
+        end = origins(given, self._data.horizon)[-1] + 1
+        first = max(end - options.length, 0)
+      scale = scaling.of(tokenizer, documents.name(n), given.values_N)
+      scaled_N = np.float32(scale.apply(given.values_N))
+      self._given.append(given._replace(values_N=scaled_N))
+      self._firsts.append(first)
+      # As of ids: the last reading of a part that trains isn't read.
+      lengths.append(end - first + bool(given.begin))
+    self.lengths = np.array(lengths, np.int64)
+
+  def read(
+    self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0
+  ) -> rows_lib.Steps:
+    """Returns the steps that read `start` to `stop` - 1 of example `n`."""
+    del epoch
+    stop = int(self.lengths[n]) if stop is None else stop
+    first = self._firsts[n]
+    return steps(
+      self._given[n], (first + start, first + stop - 1), self._data
+    )
+
+
+def origins(given: series_lib.Content, horizon: int) -> range:
+  """Returns the places of the steps that forecast in a held-out document."""
+  return range(given.begin - 1, len(given.values_N) - 1, horizon)
+
+
+def steps(
+  given: series_lib.Content, places: tuple[int, int], data: Any
+) -> rows_lib.Steps:
+  """Returns the steps of a series from one place to before another.
+
+  Args:
+    given: the series; readings are scaled.
+    places: of the first step, and the one after the last.
+    data: section `data` of the config.
+  """
+  start, stop = places
+  W, H = data.window, data.horizon
+  padded = np.full(W - 1 + stop - start + H, np.nan, np.float32)
+  low, high = max(start - W + 1, 0), min(stop + H, len(given.values_N))
+  at = low - (start - W + 1)
+  padded[at : at + max(high - low, 0)] = given.values_N[low:high]
+  seen_LxW = windows(padded[: W - 1 + stop - start], W)
+  future_LxH = windows(padded[W:], H)
+  frequency = frequency_lib.Frequency.parse(data.frequency)
+  calendar_LxF = frequency.calendar(
+    given.start, np.arange(start + 1, stop + 1)
+  )
+  weights_L = np.mean(~np.isnan(future_LxH), 1, dtype=np.float32)
+  if given.begin:
+    chosen = np.isin(np.arange(start, stop), origins(given, H))
+    weights_L *= chosen
+  else:
+    observed_L = np.sum(~np.isnan(seen_LxW), 1)
+    weights_L *= observed_L >= max(min(data.season, W) // 2, 1)
+  return rows_lib.Steps(seen_LxW, calendar_LxF, future_LxH, weights_L)
+
+
+def check(
+  documents: Mapping[str, documents_lib.Documents], config: config_lib.Config
+) -> None:
+  """Checks the documents of all splits: the source has done so."""
+  del documents, config

@@ -1,0 +1,162 @@
+"""Series on a grid of times: what tables become, and what documents hold.
+
+A reading that the table lacks is NaN; a time between two of the grid is refused.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rnn_jax import errors
+from rnn_jax.data.series import frequency as frequency_lib
+from rnn_jax.data.series import tables
+
+LONGEST = 2**26  # readings of a series, missing ones included
+
+
+class Series(NamedTuple):
+  """Readings on a grid from `start` on, float64; NaN is missing."""
+
+  name: str
+  start: int
+  values_N: np.ndarray
+
+
+class Panel(NamedTuple):
+  """Series of one frequency; `dated`: their times are dates."""
+
+  frequency: frequency_lib.Frequency
+  dated: bool
+  series: list[Series]
+
+  def times(self, n: int, places_N: np.ndarray) -> list[str]:
+    """Returns the times of places of series `n` as text."""
+    times_N = self.frequency.times(self.series[n].start, places_N)
+    return [tables.shown(int(x), self.dated) for x in times_N]
+
+
+def of(raws: Sequence[tables.Raw], frequency: str, key: str) -> Panel:
+  """Returns series on the grid of a frequency.
+
+  Args:
+    raws: of `tables.read`.
+    frequency: its name; '': the one that most readings have.
+    key: that gives it, for messages.
+
+  Raises:
+    InputError: a reading is off the grid, the frequency is wrong, or nothing
+      tells it.
+  """
+  dated = _dated(raws)
+  grid = _frequency(raws, frequency, dated, key)
+  return Panel(grid, dated, [_on_grid(raw, grid, key) for raw in raws])
+
+
+def _dated(raws):
+  kinds = {(raw.times_N is not None, raw.dated): raw for raw in raws}
+  if len(kinds) > 1:
+    a, b, *_ = kinds.values()
+    raise errors.InputError(
+      f'{a.where(0)} and {b.where(0)}: one has other times than the other: '
+      'give dates, numbers or none in all files'
+    )
+  return raws[0].dated
+
+
+def _frequency(raws, given, dated, key):
+  if not dated:
+    if given:
+      errors.refuse(
+        key, given, f'{raws[0].file} has no dates: leave it out'
+      )
+    return frequency_lib.Frequency(_step(raws))
+  if given:
+    return frequency_lib.Frequency.parse(given, key)
+  times = [raw.times_N for raw in raws]
+  return frequency_lib.infer(times, tables.names_of(raws), key)
+
+
+def _step(raws):
+  """Returns what most numbers of an integer column are apart."""
+  numbered = [np.diff(x.times_N) for x in raws if x.times_N is not None]
+  apart_N = np.concatenate([np.zeros(0, np.int64), *numbered])
+  if not len(apart_N):
+    return 1
+  values, counts = np.unique(apart_N, return_counts=True)
+  return int(values[np.argmax(counts)])
+
+
+def _on_grid(raw, grid, key):
+  if raw.times_N is None:
+    return Series(raw.name, 0, raw.values_N)
+  start = int(raw.times_N[0])
+  places_N = grid.places(start, raw.times_N)
+  off = np.flatnonzero(places_N < 0)
+  if len(off):
+    n = int(off[0])
+    raise errors.InputError(
+      f'{raw.where(n)}: series {raw.name!r} has '
+      f'{tables.shown(int(raw.times_N[n]), raw.dated)}, and readings every '
+      f'{grid or grid.count} from {tables.shown(start, raw.dated)} on: correct '
+      f'the time, or give {key}'
+    )
+  length = int(places_N[-1]) + 1
+  if length > LONGEST:
+    raise errors.InputError(
+      f'{raw.where(0)}: series {raw.name!r} has {length:,} times at a frequency '
+      f'of {grid}, more than {LONGEST:,}: give the frequency of its readings by '
+      f'{key}'
+    )
+  values_N = np.full(length, np.nan)
+  values_N[places_N] = raw.values_N
+  return Series(raw.name, start, values_N)
+
+
+def joined(parts: Sequence[Sequence[tables.Raw]]) -> list[tables.Raw]:
+  """Returns series whose later readings are in other files.
+
+  Args:
+    parts: the series of each file; of the first all, by name.
+
+  Raises:
+    InputError: a later file has a series that the first lacks, or a time that
+      isn't after the earlier ones.
+  """
+  first, *later = parts
+  joined = {raw.name: raw for raw in first}
+  for part in later:
+    for raw in part:
+      if raw.name not in joined:
+        raise errors.InputError(
+          f'{raw.where(0)}: series {raw.name!r} is not in {first[0].file}: give '
+          'its earlier readings there'
+        )
+      joined[raw.name] = _after(joined[raw.name], raw)
+  return [*joined.values()]
+
+
+def _after(old, new):
+  if (old.times_N is None) != (new.times_N is None) or old.dated != new.dated:
+    raise errors.InputError(
+      f'{new.where(0)}: it has other times than {old.file}: give dates, numbers '
+      'or none in both'
+    )
+  times_N = None
+  if new.times_N is not None:
+    if len(new.times_N) and new.times_N[0] <= old.times_N[-1]:
+      raise errors.InputError(
+        f'{new.where(0)}: series {new.name!r} begins at '
+        f'{tables.shown(int(new.times_N[0]), new.dated)}, and {old.file} has it '
+        f'up to {tables.shown(int(old.times_N[-1]), old.dated)}: give what '
+        'follows'
+      )
+    times_N = np.concatenate([old.times_N, new.times_N])
+  values_N = np.concatenate([old.values_N, new.values_N])
+  lines = [
+    np.zeros(len(x.values_N), int) if x.lines_N is None else x.lines_N
+    for x in (old, new)
+  ]
+  return old._replace(
+    times_N=times_N, values_N=values_N, lines_N=np.concatenate(lines)
+  )

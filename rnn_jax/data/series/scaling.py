@@ -1,0 +1,92 @@
+"""The scale of a series, fitted on its training part: y = (x - loc) / scale.
+
+    window     scale = mean |x|, loc = 0; at each step the model also
+               subtracts the mean of its window and divides by its spread
+    mean_abs   scale = mean |x|, loc = 0
+    standard   loc = mean, scale = standard deviation
+    robust     loc = median, scale = the middle half's width / 1.349, the
+               standard deviation of a normal distribution
+    none       y = x
+
+With `log` x is the logarithm of a reading. Means are over observed readings; a
+scale of 0, as of a constant series, becomes 1. Everything is float64: the
+inverse is exact but for rounding. What was fitted is kept by the series' name
+in the run's tokenizer.json; a series that the run doesn't know is scaled by its
+own history.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+
+NORMAL = 1.349  # standard deviations in the middle half of a normal variable
+
+
+class Scale(NamedTuple):
+  """y = (x - loc) / scale, x a reading or its logarithm."""
+
+  loc: float = 0.0
+  scale: float = 1.0
+  log: bool = False
+
+  def apply(self, readings: np.ndarray) -> np.ndarray:
+    """Returns scaled readings, float64; NaN stays NaN."""
+    x = np.asarray(readings, np.float64)
+    x = np.log(x) if self.log else x
+    return (x - self.loc) / self.scale
+
+  def invert(self, y: np.ndarray) -> np.ndarray:
+    """Returns readings, float64."""
+    x = np.asarray(y, np.float64) * self.scale + self.loc
+    return np.exp(x) if self.log else x
+
+
+def fit(kind: str, log: bool, readings_N: np.ndarray, name: str) -> Scale:
+  """Returns the scale of a series, from its training part.
+
+  Args:
+    kind: one of tokenizer.SCALINGS.
+    log: whether the logarithm is scaled.
+    readings_N: float64; NaN is missing.
+    name: of the series, for messages.
+
+  Raises:
+    InputError: a logarithm of a reading that isn't positive.
+  """
+  x = readings_N[~np.isnan(readings_N)]
+  if log:
+    if (x <= 0).any():
+      errors.refuse(
+        'data.log',
+        True,
+        f'series {name!r} has the reading {x.min():g}: only positive numbers '
+        'have a logarithm: give False',
+      )
+    x = np.log(x)
+  if kind == 'none' or not len(x):
+    return Scale(log=log)
+  if kind == 'standard':
+    loc, scale = np.mean(x), np.std(x)
+  elif kind == 'robust':
+    low, loc, high = np.quantile(x, (0.25, 0.5, 0.75))
+    scale = (high - low) / NORMAL
+  else:
+    loc, scale = 0.0, np.mean(np.abs(x))
+  usable = np.isfinite(scale) and scale > np.finfo(np.float32).tiny
+  return Scale(float(loc), float(scale) if usable else 1.0, log)
+
+
+def of(
+  scales: tokenizer_lib.Scales, name: str, history_N: np.ndarray
+) -> Scale:
+  """Returns a series' scale in a run; of an unknown one, from its history.
+
+  Raises:
+    InputError: as `fit`.
+  """
+  if name in scales.fitted:
+    return Scale(*scales.fitted[name], scales.log)
+  return fit(scales.scaling, scales.log, history_N, name)

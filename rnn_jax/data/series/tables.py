@@ -1,0 +1,459 @@
+"""Series from tables: long, wide by columns, wide by rows; CSV, Parquet, npz.
+
+    long      unique_id,ds,y      a reading in each row; without an id a file,
+                                  or a glob's each file, is one series
+    columns   ds,load,wind        a time in each row, a series in each column
+    rows      id,v1,v2,...        a series in each row, padded with empty fields
+
+An .npz has an array of one axis for each series, named by it. pandas reads the
+tables and the times. A field is empty, or NA, NaN, null or none, where a
+reading is missing; nothing is filled in. What can't be a reading or a time is
+refused with its file and line.
+"""
+
+import glob
+import os
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rnn_jax import errors
+from rnn_jax.system import bounds
+
+KINDS = 'auto', 'long', 'columns', 'rows'
+MISSING = '', 'na', 'nan', 'null', 'none', '<na>'
+ID, TIME, VALUE = 'unique_id', 'ds', 'y'
+TIMES = TIME, 'date', 'datetime', 'timestamp', 'time'  # usual names
+SUFFIXES = '.csv', '.tsv', '.txt', '.parquet', '.npz'
+MAX_COLUMNS = 100_000
+HEADER = 2**24  # bytes of a header, at most
+SHOWN = 8  # columns in a message
+
+
+class Options(NamedTuple):
+  """How a table is read; the keys of section `data`."""
+
+  table: str = 'auto'
+  id: str = ID
+  time: str = TIME
+  value: str = VALUE
+  key: str = 'data.'  # before the names of these, in messages
+
+
+class Raw(NamedTuple):
+  """A series as its table has it.
+
+  Attributes:
+    name: of the series.
+    times_N: int64, nanoseconds since 1970 or an integer column's numbers; None:
+      the table has no times.
+    dated: whether these are nanoseconds.
+    values_N: float64; NaN is missing.
+    file: that it is from.
+    lines_N: of the file, of each reading; None: there are none.
+  """
+
+  name: str
+  times_N: np.ndarray | None
+  dated: bool
+  values_N: np.ndarray
+  file: str
+  lines_N: np.ndarray | None
+
+  def where(self, n: int) -> str:
+    """Returns the place of reading `n`, for messages."""
+    if self.lines_N is None:
+      return f'{self.file}: series {self.name!r}, reading {n + 1}'
+    return f'{self.file}:{self.lines_N[n]}'
+
+
+def read(path: str, key: str, options: Options = Options()) -> list[Raw]:
+  """Returns the series of a file, or of the files of a glob or a folder.
+
+  Args:
+    path: the file, glob or folder.
+    key: what names it in messages, such as 'data.path'.
+    options: how they are read.
+
+  Raises:
+    InputError: there is no such file, or it isn't a table of numbers; names the
+      file, the line and the remedy.
+  """
+  series: list[Raw] = []
+  for file in _files(path, key):
+    series += _read_file(file, key, options)
+  names: dict[str, Raw] = {}
+  for each in series:
+    if each.name in names:
+      raise errors.InputError(
+        f'{each.where(0)}: series {each.name!r} is in '
+        f'{names[each.name].where(0)}, too: give each a name of its own'
+      )
+    names[each.name] = each
+  return series
+
+
+def of_frame(frame: Any, options: Options) -> list[Raw]:
+  """Returns the series of a DataFrame, an array, or a dict of arrays.
+
+  Args:
+    frame: a pandas DataFrame, or another with `to_pandas`; an array of one axis
+      is a series 'y', one of two has a series in each row.
+    options: how a table is read.
+
+  Raises:
+    InputError: as `read`; a place is the row's number.
+  """
+  if isinstance(frame, dict):
+    return _of_arrays(frame, 'the dict')
+  if isinstance(frame, (np.ndarray, list, tuple)):
+    array = np.asarray(frame)
+    if array.ndim == 1:
+      return _of_arrays({VALUE: array}, 'the array')
+    if array.ndim == 2:
+      return _of_arrays({f'y{n}': x for n, x in enumerate(array)}, 'the array')
+    errors.refuse('frame.ndim', array.ndim, 'give an array of one or two axes')
+  if isinstance(frame, pd.Series):
+    frame = frame.to_frame(VALUE).rename_axis(TIME).reset_index()
+  if hasattr(frame, 'to_pandas') and not isinstance(frame, pd.DataFrame):
+    frame = frame.to_pandas()
+  if not isinstance(frame, pd.DataFrame):
+    raise errors.InputError(
+      f'frame={type(frame).__name__}: give a DataFrame, an array, or a dict of '
+      'arrays'
+    )
+  return _Table(frame, 'the frame', 0, options).series()
+
+
+def files(path: str) -> list[str]:
+  """Returns the files that a path, a glob or a folder names; [] if none."""
+  if os.path.isdir(path):
+    path = os.path.join(glob.escape(path), '*')
+  elif os.path.exists(path):
+    return [path]
+  return sorted(x for x in glob.glob(path) if x.lower().endswith(SUFFIXES))
+
+
+def _files(path, key):
+  if not path:
+    errors.refuse(key, path, f'name a file, one of {SUFFIXES}')
+  if not (found := files(path)):
+    raise errors.InputError(
+      f'{key}={path!r} matches no file, one of {SUFFIXES}; check the pattern '
+      f'(searched in {os.path.abspath(".")})'
+    )
+  return found
+
+
+def _read_file(file, key, options):
+  suffix = os.path.splitext(file)[1].lower()
+  if suffix not in SUFFIXES:
+    errors.refuse(key, file, f'its name ends with none of {SUFFIXES}')
+  if not os.path.getsize(file):
+    errors.refuse(key, file, 'the file is empty: fill it')
+  bounds.check(4 * os.path.getsize(file), f'{key}={file}', 'split the file')
+  if suffix == '.npz':
+    return _read_npz(file)
+  if suffix == '.parquet':
+    try:
+      frame = pd.read_parquet(file)
+    except (OSError, ValueError) as error:
+      raise errors.InputError(
+        f'{file}: not a Parquet table ({errors.first_line(error)}): restore a '
+        'copy'
+      ) from None
+    return _Table(frame, file, 1, options).series()
+  return _Table(_read_csv(file), file, 2, options).series()
+
+
+def _read_npz(file):
+  try:
+    with np.load(file, allow_pickle=False) as given:
+      arrays = {name: given[name] for name in given.files}
+  except (OSError, ValueError, KeyError) as error:
+    raise errors.InputError(
+      f'{file}: not an .npz of numbers ({errors.first_line(error)}): write it '
+      'with numpy.savez(FILE, name=array)'
+    ) from None
+  return _of_arrays(arrays, file)
+
+
+def _of_arrays(arrays, file):
+  series = []
+  for name, array in arrays.items():
+    array = np.asarray(array)
+    if array.ndim != 1 or array.dtype.kind not in 'fiub':
+      raise errors.InputError(
+        f'{file}: {name!r} is {array.dtype} {list(array.shape)}: give an array '
+        'of numbers of one axis'
+      )
+    raw = Raw(str(name), None, False, array.astype(np.float64), file, None)
+    series.append(_checked(raw))
+  if not series:
+    raise errors.InputError(f'{file}: it has no series: give one or more')
+  return series
+
+
+def _read_csv(file):
+  """Returns a table of strings."""
+  try:
+    with open(file, encoding='utf-8-sig', newline='') as opened:
+      header = opened.readline(HEADER)
+    delimiter = max(',;\t', key=header.count)
+    columns = header.count(delimiter) + 1
+    if columns > MAX_COLUMNS:
+      raise errors.InputError(
+        f'{file}:1: {columns:,} columns, more than {MAX_COLUMNS:,}: write a '
+        f'long table, {ID},{TIME},{VALUE}'
+      )
+    return pd.read_csv(
+      file,
+      dtype=str,
+      sep=delimiter,
+      encoding='utf-8-sig',
+      keep_default_na=False,
+      skip_blank_lines=False,
+      skipinitialspace=True,
+      index_col=False,
+    )
+  except UnicodeDecodeError:
+    raise errors.InputError(f'{file}: not UTF-8: write it as UTF-8') from None
+  except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    reason = errors.first_line(error).removeprefix('Error tokenizing data. ')
+    raise errors.InputError(f'{file}: {reason}: correct that line') from None
+
+
+class _Table:
+  """A table and the place of its rows.
+
+  Args:
+    frame: the table, of strings or of pandas' types.
+    file: that it is from.
+    first: the line of the first row.
+    options: how it is read.
+  """
+
+  def __init__(
+    self, frame: Any, file: str, first: int, options: Options
+  ) -> None:
+    self._frame, self._file, self._options = frame, file, options
+    self._columns = [str(name) for name in frame.columns]
+    self._lines_N = np.arange(len(frame)) + first
+    if len({*self._columns}) < len(self._columns):
+      twice = next(x for x in self._columns if self._columns.count(x) > 1)
+      raise errors.InputError(
+        f'{file}: two columns are named {twice!r}: rename one'
+      )
+    if not len(frame):
+      raise errors.InputError(f'{file}: it has no rows: give readings')
+
+  def series(self) -> list[Raw]:
+    """Returns the series."""
+    kind = self._options.table
+    if kind == 'auto':
+      kind = self._kind()
+    return {'long': self._long, 'columns': self._wide, 'rows': self._rows}[
+      kind
+    ]()
+
+  def _kind(self):
+    options = self._options
+    if options.value in self._columns:
+      return 'long'
+    if self._time_column() is not None:
+      return 'columns'
+    if len(self._columns) > 2:
+      return 'rows'
+    return self._lacks('value', options.value)
+
+  def _lacks(self, option, name):
+    shown = self._columns[:SHOWN]
+    more = ', ...' if len(self._columns) > SHOWN else ''
+    raise errors.InputError(
+      f'{self._options.key}{option}={name!r}: {self._file} has the columns '
+      f'{", ".join(map(repr, shown))}{more}: name the one that has it'
+    )
+
+  def _time_column(self):
+    """Returns the number of the column of times, or None."""
+    names = [x.lower() for x in self._columns]
+    wanted = self._options.time
+    if wanted in self._columns:
+      return self._columns.index(wanted)
+    if wanted != TIME:
+      return self._lacks('time', wanted)
+    return next((names.index(x) for x in TIMES if x in names), None)
+
+  def _long(self):
+    options = self._options
+    if options.value not in self._columns:
+      self._lacks('value', options.value)
+    time = self._time_column()
+    times_N, dated = (None, False) if time is None else self._times(time)
+    values_N = self._numbers(self._columns.index(options.value))
+    if options.id in self._columns:
+      names = self._frame.iloc[:, self._columns.index(options.id)].astype(str)
+      codes_N, unique = pd.factorize(names)
+      rows = [np.flatnonzero(codes_N == n) for n in range(len(unique))]
+      if len(unique) > 64:
+        order = np.argsort(codes_N, kind='stable')
+        rows = np.split(order, np.cumsum(np.bincount(codes_N))[:-1])
+    elif options.id != ID:
+      self._lacks('id', options.id)
+    else:
+      stem = os.path.splitext(os.path.basename(self._file))[0]
+      unique = [stem if self._lines_N[0] else VALUE]
+      rows = [np.arange(len(values_N))]
+    return [
+      self._raw(
+        str(name),
+        None if times_N is None else times_N[own],
+        dated,
+        values_N[own],
+        self._lines_N[own],
+      )
+      for name, own in zip(unique, rows, strict=True)
+    ]
+
+  def _wide(self):
+    if (time := self._time_column()) is None:
+      time = 0
+    times_N, dated = self._times(time)
+    return [
+      self._raw(name, times_N, dated, self._numbers(n), self._lines_N)
+      for n, name in enumerate(self._columns)
+      if n != time
+    ]
+
+  def _rows(self):
+    names = self._frame.iloc[:, 0].astype(str)
+    values_NxL = np.stack(
+      [self._numbers(n) for n in range(1, len(self._columns))], 1
+    )
+    series = []
+    for name, line, values_L in zip(
+      names, self._lines_N, values_NxL, strict=True
+    ):
+      seen = np.flatnonzero(~np.isnan(values_L))
+      length = seen[-1] + 1 if len(seen) else 0
+      lines_L = np.full(length, line)
+      series.append(self._raw(name, None, False, values_L[:length], lines_L))
+    return series
+
+  def _raw(self, name, times_N, dated, values_N, lines_N):
+    return _checked(Raw(name, times_N, dated, values_N, self._file, lines_N))
+
+  def _numbers(self, n):
+    """Returns a column as float64."""
+    column = self._frame.iloc[:, n]
+    if pd.api.types.is_bool_dtype(column) or (
+      pd.api.types.is_numeric_dtype(column)
+    ):
+      return column.to_numpy(np.float64, na_value=np.nan)
+    values_N = pd.to_numeric(column, errors='coerce').to_numpy(
+      np.float64, na_value=np.nan
+    )
+    for row in np.flatnonzero(np.isnan(values_N)):
+      given = column.iloc[row]
+      if not _is_missing(given):
+        raise errors.InputError(
+          f'{self._file}:{self._lines_N[row]}: column {self._columns[n]!r} has '
+          f"{str(given)[:40]!r}, which isn't a number: correct it, or leave "
+          'the field empty where a reading is missing'
+        )
+    return values_N
+
+  def _times(self, n):
+    """Returns (a column of times as int64, whether they are dates)."""
+    column, name = self._frame.iloc[:, n], self._columns[n]
+    if pd.api.types.is_integer_dtype(column):
+      return column.to_numpy(np.int64), False
+    if not pd.api.types.is_datetime64_any_dtype(column):
+      texts = column.astype(str)
+      if texts.str.fullmatch(r'-?\d{1,15}').all() and not (
+        texts.str.fullmatch(r'(1[6-9]|2[01])\d\d').all()
+        or texts.str.fullmatch(r'(1[6-9]|2[01])\d\d[01]\d[0-3]\d').all()
+      ):
+        return texts.astype(np.int64).to_numpy(), False
+      column = pd.to_datetime(
+        texts, errors='coerce', utc=True, format=_format_of(texts)
+      )
+    column = column.dt.tz_convert('UTC') if column.dt.tz else column
+    wrong = np.flatnonzero(column.isna())
+    if len(wrong):
+      given = str(self._frame.iloc[wrong[0], n])[:40]
+      raise errors.InputError(
+        f'{self._file}:{self._lines_N[wrong[0]]}: column {name!r} has '
+        f"{given!r}, which isn't a time from 1678 to 2261: write times as "
+        '2026-01-31 23:00:00, all in one form'
+      )
+    plain = column.dt.tz_localize(None) if column.dt.tz else column
+    try:
+      return plain.to_numpy('M8[ns]').astype(np.int64), True
+    except (ValueError, pd.errors.OutOfBoundsDatetime):
+      raise errors.InputError(
+        f'{self._file}: column {name!r} has a time out of 1678 to 2261: '
+        'correct it'
+      ) from None
+
+
+def _format_of(texts):
+  """Returns the form that the first time has: ISO 8601, or what pandas sees."""
+  first = texts.iloc[0]
+  iso = len(first) >= 10 and first[:4].isdigit() and first[4] == '-'
+  return 'ISO8601' if iso else None
+
+
+def _is_missing(given):
+  missing = given is None or given is pd.NA or given is pd.NaT
+  return missing or str(given).strip().lower() in MISSING
+
+
+def _checked(raw):
+  """Returns a series without infinities, and whose times ascend.
+
+  Raises:
+    InputError: it has; or a time is twice there, or not in order.
+  """
+  infinite = np.flatnonzero(np.isinf(raw.values_N))
+  if len(infinite):
+    n = int(infinite[0])
+    raise errors.InputError(
+      f'{raw.where(n)}: series {raw.name!r} has {raw.values_N[n]}: give a '
+      'finite number, or leave the field empty'
+    )
+  if raw.times_N is None:
+    return raw
+  apart_N = np.diff(raw.times_N)
+  wrong = np.flatnonzero(apart_N <= 0)
+  if len(wrong):
+    n = int(wrong[0]) + 1
+    text = shown(int(raw.times_N[n]), raw.dated)
+    if apart_N[n - 1]:
+      raise errors.InputError(
+        f'{raw.where(n)}: series {raw.name!r} has {text} after a later time: '
+        f'sort its rows by time'
+      )
+    raise errors.InputError(
+      f'{raw.where(n)}: series {raw.name!r} has {text} twice, also in '
+      f'{raw.where(n - 1)}: keep one of them'
+    )
+  return raw
+
+
+def shown(time: int, dated: bool) -> str:
+  """Returns a time as text."""
+  if not dated:
+    return str(time)
+  text = str(np.datetime64(time, 'ns'))
+  for end in ('.000000000', ':00', 'T00:00'):
+    text = text.removesuffix(end)
+  return text.replace('T', ' ')
+
+
+def names_of(raws: Sequence[Raw]) -> list[str]:
+  """Returns the names of series."""
+  return [raw.name for raw in raws]

@@ -1,0 +1,224 @@
+"""A forecaster of series: a window of readings in, H forecasts out, per step.
+
+    z_t = (x_{t-W+1..t} - loc_t) / scale_t      missing readings are 0
+    u_t = W_in [z_t, observed_t, calendar_{t+1}, level_t] + b
+    o_t = W_head norm(stack(u))_t + b
+    y_{t+h} = loc_t + scale_t head(o_t, anchor_{t,h})
+
+loc_t and scale_t are the mean and the mean absolute deviation of the window's
+observed readings, so that forecasts of c x + d are c y + d ("reversible
+instance normalization", Kim et al., 2022); without `normalize` they are 0 and
+1. The anchor is the forecast that the head corrects: the reading one season
+before, the last reading, or 0. The head starts at 0, so that an untrained model
+is that forecast. The stack is the one of a language model, and so is its state,
+which is constant in size.
+
+Shapes: readings BxLxW, calendar BxLxF, outputs BxLxHxO, H the horizon.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.models import blocks
+from rnn_jax.models import forecast_heads
+from rnn_jax.models import language_model
+from rnn_jax.models import stack
+from rnn_jax.ops import precision
+
+PyTree = Any
+ANCHORS = 'season', 'last', 'none'
+LEVEL = 0.01  # of the mean size of readings, in the scale of a flat window
+TINY = 1e-6  # the least scale, in scaled readings
+LOCAL = 2  # numbers of level_t: how far the readings spread, and their sign
+LOGICAL_AXES = {
+  'input/kernel': '_xD',
+  'input/bias': 'D',
+  'norm/*': 'D',
+  'head/kernel': 'Dx_',
+  'head/bias': '_',
+}
+
+
+class Sizes(NamedTuple):
+  """W, F, H and the season, from section `data` of a config."""
+
+  window: int
+  calendar: int
+  horizon: int
+  season: int
+
+
+class Forecasts(NamedTuple):
+  """Forecasts of each step, in scaled readings.
+
+  Attributes:
+    numbers: BxLxHxO, of the head, in units of `scale_BxL` from `loc_BxL`.
+    loc_BxL: of the step's window.
+    scale_BxL: the same.
+  """
+
+  numbers: jax.Array
+  loc_BxL: jax.Array
+  scale_BxL: jax.Array
+
+
+class Forecaster(nn.Module):
+  """See the module's docstring; build it with `from_config`."""
+
+  config: config_lib.Model
+  cell_config: Any
+  sizes: Sizes
+  head_kind: str
+  levels: tuple[float, ...]
+  anchor: str = 'season'
+  normalize: bool = True
+  plan: base.Plan = base.Plan()
+  policy: precision.Policy = precision.POLICIES['float32']
+
+  def setup(self) -> None:
+    config, policy = self.config, self.policy
+    self.input = nn.Dense(
+      config.width, dtype=policy.activations, dot_general=policy.dot_general
+    )
+    self.stack = stack.Stack(config, self.cell_config, self.plan, policy)
+    if config.block != 'plain':
+      self.norm = blocks.norm(config, policy)
+    self.drop = blocks.dropout(config)
+    self.head = nn.Dense(
+      self.sizes.horizon * self.numbers.outputs,
+      dtype=jnp.float32,
+      kernel_init=nn.initializers.zeros,
+    )
+
+  @property
+  def numbers(self) -> forecast_heads.Head:
+    """What the head's outputs mean."""
+    return forecast_heads.Head(self.head_kind, self.levels)
+
+  @nn.nowrap
+  def logical_axes(self) -> dict[str, str]:
+    """Returns the logical axes of the parameters by path."""
+    axes = stack.logical_axes(self.config)
+    return LOGICAL_AXES | {f'stack/{path}': x for path, x in axes.items()}
+
+  def init_state(self, B: int) -> PyTree:
+    """Returns the state before a series, for B rows."""
+    return self.stack.init_state(B)
+
+  def state_axes(self) -> PyTree:
+    """Returns the logical axes of the state, a tree like it."""
+    return self.stack.state_axes()
+
+  def __call__(
+    self,
+    state: PyTree,
+    readings_BxLxW: jax.Array,
+    calendar_BxLxF: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, Forecasts]:
+    """Returns (state, the forecasts of each step)."""
+    state, x_BxLxD = self.features(
+      state, readings_BxLxW, calendar_BxLxF, starts_BxL
+    )
+    return state, self.forecasts(x_BxLxD, readings_BxLxW)
+
+  def features(
+    self,
+    state: PyTree,
+    readings_BxLxW: jax.Array,
+    calendar_BxLxF: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, jax.Array]:
+    """Returns (state, the head's inputs BxLxD)."""
+    z, loc, scale = normalized(readings_BxLxW, self.normalize)
+    observed = ~jnp.isnan(readings_BxLxW)
+    local = jnp.log(scale / (jnp.abs(loc) + scale)), jnp.sign(loc)
+    given = [z, observed, calendar_BxLxF, *(x[..., None] for x in local)]
+    u = jnp.concatenate([x.astype(jnp.float32) for x in given], -1)
+    x = self.input(u.astype(self.policy.activations))
+    if not blocks.drops_inputs(self.config):
+      x = self._dropped(x)
+    if self.config.block == 'normed':
+      x = self.norm(x)
+    state, x = self.stack(state, x, starts_BxL)
+    if blocks.drops_inputs(self.config):
+      x = self._dropped(x)
+    return state, self.norm(x) if self.config.block == 'residual' else x
+
+  def _dropped(self, x):
+    return self.drop(x, deterministic=not self.has_rng('dropout'))
+
+  def forecasts(
+    self, x_BxLxD: jax.Array, readings_BxLxW: jax.Array
+  ) -> Forecasts:
+    """Returns the forecasts of steps, from the head's inputs."""
+    z, loc, scale = normalized(readings_BxLxW, self.normalize)
+    out = self.head(x_BxLxD)
+    shape = *out.shape[:2], self.sizes.horizon, self.numbers.outputs
+    center_BxLxH = self._anchors(z, ~jnp.isnan(readings_BxLxW))
+    return Forecasts(
+      self.numbers.numbers(out.reshape(shape), center_BxLxH), loc, scale
+    )
+
+  def _anchors(self, z_BxLxW, observed_BxLxW):
+    """Returns the forecasts that the head corrects, BxLxH."""
+    W, H, season = self.sizes.window, self.sizes.horizon, self.sizes.season
+    if self.anchor == 'none':
+      return jnp.zeros((*z_BxLxW.shape[:2], H), jnp.float32)
+    season = season if self.anchor == 'season' else 1
+    at = W - season + jnp.arange(H) % season
+    # The latest reading stands for one that is missing a season before.
+    last = jnp.argmax(
+      jnp.where(observed_BxLxW, jnp.arange(1, W + 1)[None, None], 0), -1
+    )
+    latest = jnp.take_along_axis(z_BxLxW, last[..., None], -1)
+    known = jnp.take(observed_BxLxW, at, axis=-1)
+    return jnp.where(known, jnp.take(z_BxLxW, at, axis=-1), latest)
+
+
+def normalized(
+  readings_BxLxW: jax.Array, normalize: bool
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns (z_BxLxW, loc_BxL, scale_BxL), of z = (x - loc) / scale.
+
+  A missing reading is 0 in z. Without `normalize` loc is 0 and scale 1.
+  """
+  observed = ~jnp.isnan(readings_BxLxW)
+  x = jnp.where(observed, readings_BxLxW, 0)
+  if not normalize:
+    loc = jnp.zeros(x.shape[:2], x.dtype)
+    return x, loc, jnp.ones_like(loc)
+  count = jnp.maximum(jnp.sum(observed, -1), 1).astype(x.dtype)
+  loc = jnp.sum(x, -1) / count
+  centered = jnp.where(observed, x - loc[..., None], 0)
+  spread = jnp.sum(jnp.abs(centered), -1) / count
+  size = jnp.sum(jnp.abs(x), -1) / count
+  scale = spread + LEVEL * size + TINY
+  return centered / scale[..., None], loc, scale
+
+
+def from_config(config: config_lib.Config) -> Forecaster:
+  """Returns the forecaster of a config.
+
+  Raises:
+    InputError: this device can't multiply in the config's number format.
+  """
+  data, task = config.data, config.task
+  window, calendar, horizon = data.widths
+  return Forecaster(
+    config.model,
+    config.cell,
+    Sizes(window, calendar, horizon, data.season),
+    task.head,
+    task.quantiles,
+    task.anchor,
+    data.scaling == 'window',
+    language_model.plan(config),
+    language_model.policy(config),
+  )
