@@ -13,7 +13,7 @@ before, the last reading, or 0. The head starts at 0, so that an untrained model
 is that forecast. The stack is the one of a language model, and so is its state,
 which is constant in size.
 
-Shapes: readings BxLxW, calendar BxLxF, outputs BxLxHxO, H the horizon.
+Shapes: readings BxLxW, calendar BxLxF, forecasts BxLxH, H the horizon.
 """
 
 from typing import Any
@@ -58,12 +58,13 @@ class Forecasts(NamedTuple):
   """Forecasts of each step, in scaled readings.
 
   Attributes:
-    numbers: BxLxHxO, of the head, in units of `scale_BxL` from `loc_BxL`.
+    numbers: O arrays BxLxH, of the head, in units of `scale_BxL` from
+      `loc_BxL`.
     loc_BxL: of the step's window.
     scale_BxL: the same.
   """
 
-  numbers: jax.Array
+  numbers: forecast_heads.Numbers
   loc_BxL: jax.Array
   scale_BxL: jax.Array
 
@@ -160,7 +161,7 @@ class Forecaster(nn.Module):
     """Returns the forecasts of steps, from the head's inputs."""
     z, loc, scale = normalized(readings_BxLxW, self.normalize)
     out = self.head(x_BxLxD)
-    shape = *out.shape[:2], self.sizes.horizon, self.numbers.outputs
+    shape = *out.shape[:2], self.numbers.outputs, self.sizes.horizon
     center_BxLxH = self._anchors(z, ~jnp.isnan(readings_BxLxW))
     return Forecasts(
       self.numbers.numbers(out.reshape(shape), center_BxLxH), loc, scale
