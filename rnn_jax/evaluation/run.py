@@ -102,7 +102,8 @@ def evaluate_run(
     # Intervals over predictions replace those over batches.
     edges = row['intervals'] | scores['intervals']
     row |= scores | {'intervals': edges, 'predictions': len(predictions)}
-  draw_scores(row, folder / 'scores.png')
+  draw = getattr(predictor, 'draw_scores', draw_scores)
+  draw(row, folder / 'scores.png')
   if 'confusion_matrix' in row:
     draw_confusion_matrix(row, folder / 'confusion_matrix.png')
   files.write_whole(folder / 'scores.json', files.to_json(row, indent=1) + '\n')
@@ -113,8 +114,13 @@ def table(row: Mapping[str, Any]) -> str:
   """Returns lines with the scores, to follow those of the loss.
 
   Those of single classes are only in scores.json. Where classes are uneven,
-  those that count each class alike are first.
+  those that count each class alike are first. Forecasts have a table of their
+  own.
   """
+  if 'forecasters' in row:
+    from rnn_jax.evaluation.forecasting import comparison
+
+    return comparison.table(row['forecasters'])
   edges, lines = row.get('intervals', {}), []
   if row.get('uneven'):
     lines.append(f'  macro scores first: {row["uneven"]}')

@@ -8,6 +8,7 @@
     model.predict(['a film to remember'])[0].label
     model.embed(['a text', 'another one'])
     model.score(['how likely is this?'])[0].bits_per_byte
+    model.forecast(frame)  # of series of numbers, docs/series.md
 
 A run that was moved or copied opens without the data that it was trained on.
 """
@@ -30,6 +31,7 @@ from rnn_jax.data.images import codec
 from rnn_jax.data.images import images as images_lib
 from rnn_jax.inference import conversation
 from rnn_jax.inference import embedding
+from rnn_jax.inference import forecast as forecast_lib
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.inference import predict as predict_lib
 from rnn_jax.inference import sampling
@@ -252,6 +254,82 @@ class Model:
     """
     return self.scorer.hidden(text)
 
+  def forecast(
+    self,
+    frame: Any,
+    *,
+    horizon: int | None = None,
+    quantiles: Sequence[float] | None = None,
+  ) -> Any:
+    """Forecasts the readings after those of each series.
+
+    Args:
+      frame: a table as the run was trained on: a pandas DataFrame, long or
+        wide, or another with `to_pandas`. Of a run without dates also an array,
+        of one series or with one in each row, or a dict of arrays.
+      horizon: readings; None: as many as in training.
+      quantiles: ascending levels; None: those of training.
+
+    Returns:
+      A pandas DataFrame with a row for each reading: the series, the time and
+      the quantiles, 'q0.1' and so on.
+
+    Raises:
+      InputError: the model forecasts no series, the frame can't be read, or an
+        option is out of its range.
+    """
+    import pandas as pd
+
+    model, data = self.forecaster, self.bundle.config.data
+    made = model.forecasts(model.panel(frame).series, horizon, quantiles)
+    return pd.DataFrame(forecast_lib.rows(made, data.id, data.time))
+
+  def begin(self, history: Any) -> forecast_lib.Stream:
+    """Begins a stream: reads a series up to its end.
+
+    Args:
+      history: one series, as `frame` of `forecast`.
+
+    Returns:
+      What `observe` takes; its size doesn't depend on the history's.
+
+    Raises:
+      InputError: as `forecast`, or there isn't exactly one series.
+    """
+    panel = self.forecaster.panel(history)
+    if len(panel.series) != 1:
+      errors.refuse(
+        'history', f'{len(panel.series)} series', 'give one for each stream'
+      )
+    return self.forecaster.begin(panel.series[0])
+
+  def observe(
+    self,
+    state: forecast_lib.Stream,
+    reading: float,
+    *,
+    horizon: int | None = None,
+    quantiles: Sequence[float] | None = None,
+  ) -> tuple[forecast_lib.Stream, forecast_lib.Forecast]:
+    """Takes the next reading of a stream.
+
+    It equals, bit for bit, reading the series from its start.
+
+    Args:
+      state: of `begin` or `observe`; it stays valid.
+      reading: the next one; nan: it is missing.
+      horizon: as of `forecast`.
+      quantiles: as of `forecast`.
+
+    Returns:
+      (the new state, the Forecast after the reading).
+
+    Raises:
+      InputError: the reading isn't a finite number, or as `forecast`.
+    """
+    state = self.forecaster.observe(state, reading)
+    return state, self.forecaster.forecast(state, horizon, quantiles)
+
   def __repr__(self) -> str:
     config = self.bundle.config
     count = packed_weights.count(self.bundle.params)
@@ -275,6 +353,15 @@ class Model:
       InputError: the model predicts classes.
     """
     return score_lib.Scorer(self.bundle)
+
+  @functools.cached_property
+  def forecaster(self) -> forecast_lib.Forecaster:
+    """What forecasts series.
+
+    Raises:
+      InputError: the model forecasts none.
+    """
+    return forecast_lib.Forecaster(self.bundle)
 
   @functools.cached_property
   def _predictor(self):

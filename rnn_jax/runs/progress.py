@@ -13,7 +13,7 @@ from rnn_jax.parallel import placement
 from rnn_jax.system import activity
 
 SCORES = (  # name, digits, unit
-  ('loss', 4, ' nats'),
+  ('loss', 4, ' {loss_unit}'),
   ('perplexity', 3, ''),
   ('accuracy', 4, ''),
 )
@@ -172,6 +172,7 @@ def evaluation_table(row: Mapping[str, Any]) -> str:
   shown = row.keys() - row.get('intervals', {}).keys()
   for name, digits, unit in SCORES:
     if name in shown:
+      unit = unit.format(loss_unit=row.get('loss_unit', 'nats'))
       lines.append(f'  {name:<14} {row[name]:.{digits}f}{unit}')
   if 'exact' in row:
     lines.append(f'  exact          {row["exact"]:.4f}   whole answers')

@@ -282,6 +282,8 @@ def describe(
   row['parameters'] = sum(leaf.size for leaf in jax.tree.leaves(run.params))
   state = jax.eval_shape(lambda: run.programs.task.init_state(1))
   row['state_bytes'] = batch_size.tree_bytes(state)
+  if run.config.task.reads_series:
+    return row | {'loss_unit': 'of scaled readings'}
   if not run.config.task.predicts_all:
     row.pop('bits_per_byte', None)  # targets are only part of the text
     return row

@@ -1,0 +1,137 @@
+"""Forecasts the held-out readings of series, and compares them with naive ones.
+
+Each held-out horizon of a series is forecast from the readings before it, one
+after the other ("rolling origin"): the stream reads on to the next one. Scores
+and baselines are those of evaluation/forecasting.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rnn_jax import plots
+from rnn_jax.data.series import documents as series_lib
+from rnn_jax.data.series import examples
+from rnn_jax.data.series import panel as panel_lib
+from rnn_jax.evaluation.forecasting import comparison
+from rnn_jax.evaluation.forecasting import forecasts as forecasts_lib
+from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import activity
+from rnn_jax.training import evaluate
+
+NAME = 'model'
+SHOWN = 'smape', 'mase', 'rmsse', 'owa', 'wql', 'msis', 'coverage'
+
+
+def predict(run: evaluate.Run, split: str, limit: int) -> list[dict[str, Any]]:
+  """Returns a dict for each held-out horizon of the first `limit` series.
+
+  Keys: name, origin (readings before it), readings (None where one is missing),
+  point and quantiles, {level: numbers}.
+  """
+  documents = run.corpus.documents[split]
+  bundle = bundle_lib.Bundle(run.config, run.corpus.tokenizer, run.params)
+  model = forecast_lib.Forecaster(bundle)
+  count = min(len(documents), limit or len(documents))
+  rows = []
+  with activity.doing('forecasting', count, 'series') as done:
+    for n in range(count):
+      given = series_lib.content(documents.read(n))
+      rows += _of_series(model, documents.name(n), given)
+      done(1)
+  return rows
+
+
+def _of_series(model, name, given):
+  values_N, stream, rows = given.values_N, None, []
+  for origin in examples.origins(given, model.horizon):
+    seen = origin + 1
+    if np.isnan(values_N[:seen]).all():
+      continue
+    if stream is None:
+      history = panel_lib.Series(name, given.start, values_N[:seen])
+      stream = model.begin(history)
+    for reading in values_N[stream.count : seen]:
+      stream = model.observe(stream, reading)
+    forecast = model.forecast(stream)
+    readings = np.full(model.horizon, np.nan)
+    readings[: len(values_N) - seen] = values_N[seen : seen + model.horizon]
+    rows.append(
+      {
+        'name': name,
+        'origin': seen,
+        'readings': [None if np.isnan(x) else float(x) for x in readings],
+        'point': forecast.point_H.tolist(),
+        'quantiles': {
+          f'{level:g}': column.tolist()
+          for level, column in zip(
+            forecast.levels, forecast.quantiles_HxQ.T, strict=True
+          )
+        },
+      }
+    )
+  return rows
+
+
+def score_run(
+  run: evaluate.Run, predictions: Sequence[dict[str, Any]], scorer: None
+) -> dict[str, Any]:
+  """Returns the scores of a run's predictions; there is no `scorer`.
+
+  Key 'forecasters' has a row for the model and for each baseline, the others
+  are those of the model.
+  """
+  del scorer
+  histories = _histories(run, predictions)
+  y_NxL = np.array([row['readings'] for row in predictions], np.float64)
+  quantiles = [[*row['quantiles'].values()] for row in predictions]
+  made = forecasts_lib.Forecasts(
+    np.array([row['point'] for row in predictions]),
+    np.array(quantiles).swapaxes(1, 2),
+  )
+  levels = tuple(map(float, predictions[0]['quantiles']))
+  rows = comparison.compare(
+    {NAME: made}, y_NxL, histories, run.config.data.season, levels
+  )
+  own = next(row for row in rows if row['name'] == NAME)
+  return {name: own[name] for name in SHOWN if own.get(name) is not None} | {
+    'forecasters': rows,
+    'intervals': own['intervals'],
+  }
+
+
+def _histories(run, predictions):
+  """Returns the readings before each prediction, of whatever split it is."""
+  found: dict[str, np.ndarray] = {}
+  for documents in run.corpus.documents.values():
+    for n in range(len(documents)):
+      values_N = series_lib.content(documents.read(n)).values_N
+      if len(values_N) > len(found.get(documents.name(n), ())):
+        found[documents.name(n)] = values_N
+  return [found[row['name']][: row['origin']] for row in predictions]
+
+
+def draw_scores(row: Mapping[str, Any], path: pathlib.Path) -> None:
+  """Draws the MASE and the OWA of each forecaster, with 95 % intervals."""
+  rows = row['forecasters']
+  scores = [x for x in ('mase', 'owa') if all(r.get(x) for r in rows)]
+  figure, axes = plots.panels((3.6 * max(len(scores), 1), 3.6), 1, len(scores) or 1)
+  for own, score in zip(axes[0], scores):
+    heights = np.array([each[score] for each in rows])
+    edges = np.array([each['intervals'][score] for each in rows])
+    whiskers = np.maximum([heights - edges[:, 0], edges[:, 1] - heights], 0)
+    colors = [plots.BLUE if x['name'] == NAME else '#bbbbbb' for x in rows]
+    names = [each['name'] for each in rows]
+    own.bar(names, heights, 0.6, color=colors)
+    own.errorbar(
+      range(len(rows)), heights, whiskers, fmt='none', capsize=4, ecolor='k'
+    )
+    own.tick_params('x', rotation=30)
+    own.set_ylabel(score.upper())
+    plots.dress(own, 'y')
+  figure.suptitle(f'{row["split"]}, step {row["step"]}')
+  plots.save(figure, path)

@@ -1,0 +1,63 @@
+"""A fan chart: the end of a history, the median, and intervals around it."""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnn_jax import plots
+from rnn_jax.data.series import panel as panel_lib
+from rnn_jax.inference import forecast as forecast_lib
+
+PANELS = 6  # series of a figure, at most
+HISTORY = 3  # horizons of the history that are shown
+
+
+def draw(
+  panel: panel_lib.Panel,
+  forecasts: Sequence[forecast_lib.Forecast],
+  path: str | pathlib.Path,
+) -> None:
+  """Draws the first PANELS series with their forecasts to a file.
+
+  Args:
+    panel: the histories.
+    forecasts: of each series.
+    path: of the figure.
+  """
+  shown = forecasts[:PANELS]
+  figure, axes = plots.panels((7, 2.4 * len(shown)), len(shown), 1)
+  for n, (own, forecast) in enumerate(zip(axes[:, 0], shown, strict=True)):
+    _draw(own, panel, n, forecast)
+  plots.save(figure, pathlib.Path(path))
+
+
+def _draw(axes, panel, n, forecast):
+  values_N = panel.series[n].values_N
+  steps = len(forecast.times)
+  first = max(len(values_N) - HISTORY * steps, 0)
+  past = np.arange(first, len(values_N))
+  future = np.arange(len(values_N), len(values_N) + steps)
+  axes.plot(past, values_N[first:], color='k', linewidth=1, label='readings')
+  levels = np.array(forecast.levels)
+  pairs = [
+    (low, high)
+    for low, high in zip(range(len(levels)), reversed(range(len(levels))))
+    if low < high
+  ]
+  for low, high in pairs:
+    axes.fill_between(
+      future,
+      forecast.quantiles_HxQ[:, low],
+      forecast.quantiles_HxQ[:, high],
+      color=plots.BLUE,
+      alpha=0.6 / max(len(pairs), 1),
+      linewidth=0,
+    )
+  axes.plot(future, forecast.point_H, color=plots.BLUE, label='forecast')
+  places = np.linspace(first, len(values_N) + steps - 1, 4).astype(int)
+  axes.set_xticks(places, panel.times(n, places))
+  axes.set_title(forecast.name)
+  plots.dress(axes, 'y')
+  if not n:
+    axes.legend(loc='upper left', frameon=False)

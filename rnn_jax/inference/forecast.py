@@ -1,0 +1,374 @@
+"""Forecasts of series, and streams that take one reading at a time.
+
+    read    up to N readings into the state of a series, step by step, and the
+            forecast after the last one
+
+A history and a single reading run the same compiled program, so that a stream
+equals, bit for bit, the series read from its start. A series is scaled by what
+the run has kept for its name, or else by the history that it begins with, which
+the stream keeps. Quantiles are float64.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnn_jax import errors
+from rnn_jax.data.series import frequency as frequency_lib
+from rnn_jax.data.series import panel as panel_lib
+from rnn_jax.data.series import scaling
+from rnn_jax.data.series import tables
+from rnn_jax.models import packed_weights
+from rnn_jax.models import series as series_lib
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import activity
+
+AT_ONCE = 64  # N
+PyTree = Any
+
+
+class Carry(NamedTuple):
+  """What a series carries from reading to reading."""
+
+  window_1xW: jax.Array
+  state: PyTree
+
+
+class Stream(NamedTuple):
+  """A series that was read up to now; a value, which `observe` leaves as it is.
+
+  Attributes:
+    name: of the series.
+    start: the time of its first reading, see data/series/frequency.py.
+    count: readings so far, missing ones included.
+    scale: of its readings.
+    carry: what the model keeps, whose size doesn't depend on `count`.
+    numbers_OxH: the head's, in readings before a logarithm was inverted.
+  """
+
+  name: str
+  start: int
+  count: int
+  scale: scaling.Scale
+  carry: Carry
+  numbers_OxH: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+  """Forecasts of the readings after a series.
+
+  Attributes:
+    name: of the series.
+    times: of the readings, as text.
+    levels: of the quantiles.
+    quantiles_HxQ: float64, ascending.
+    point_H: float64, the median, or what head 'point' predicts.
+  """
+
+  name: str
+  times: list[str]
+  levels: tuple[float, ...]
+  quantiles_HxQ: np.ndarray
+  point_H: np.ndarray
+
+
+class Forecaster:
+  """A trained forecaster.
+
+  Args:
+    bundle: of the run.
+
+  Raises:
+    InputError: the run forecasts nothing.
+  """
+
+  def __init__(self, bundle: bundle_lib.Bundle) -> None:
+    check_forecasts(bundle.config)
+    self._data: Any = bundle.config.data
+    self._scales: Any = bundle.tokenizer
+    task = bundle_lib.make_task(bundle.config, bundle.tokenizer)
+    self._model: series_lib.Forecaster = task.model
+    params = packed_weights.unpack(bundle.params)
+    self._params = jax.device_put(params, jax.local_devices()[0])
+    self.levels: tuple[float, ...] = bundle.config.task.quantiles
+    self.horizon: int = self._data.horizon
+    self._frequency = frequency_lib.Frequency.parse(self._data.frequency)
+
+  @property
+  def _head(self):
+    return self._model.bind({}).numbers
+
+  def check(self, horizon: int, levels: Sequence[float]) -> None:
+    """Checks what is asked of a forecast.
+
+    Raises:
+      InputError: a horizon beyond the trained one, or levels that the head
+        doesn't know.
+    """
+    if not 1 <= horizon <= self.horizon:
+      errors.refuse(
+        'horizon',
+        horizon,
+        f'this model forecasts {self.horizon} readings: give 1 to '
+        f'{self.horizon}, or train with a larger data.horizon',
+      )
+    given = tuple(levels)
+    if not given or list(given) != sorted({*given}):
+      errors.refuse('quantiles', given, 'give ascending levels')
+    low, high = 0.0, 1.0
+    if self._head.kind == 'quantiles':
+      low, high = self.levels[0], self.levels[-1]
+      if not low <= given[0] <= given[-1] <= high:
+        errors.refuse(
+          'quantiles',
+          given,
+          f'this model has learned {self.levels}: give levels from {low} to '
+          f"{high}, or train with task.head='student_t'",
+        )
+    elif not low < given[0] <= given[-1] < high:
+      errors.refuse('quantiles', given, 'give levels between 0 and 1')
+
+  def panel(self, frame: Any) -> panel_lib.Panel:
+    """Returns the series of a frame, an array or a dict of arrays.
+
+    Raises:
+      InputError: it can't be read, or has other times than the run.
+    """
+    raws = tables.of_frame(frame, self._data.table_options(''))
+    return self.on_grid(raws)
+
+  def read_file(self, path: str, key: str) -> panel_lib.Panel:
+    """Returns the series of a file, a glob or a folder.
+
+    Raises:
+      InputError: as `panel`.
+    """
+    raws = tables.read(path, key, self._data.table_options())
+    return self.on_grid(raws)
+
+  def on_grid(self, raws: list[tables.Raw]) -> panel_lib.Panel:
+    """Returns series at the run's frequency.
+
+    Raises:
+      InputError: they have other times than the run.
+    """
+    if bool(self._data.frequency) != raws[0].dated:
+      raise errors.InputError(
+        f'{raws[0].file} has {"" if raws[0].dated else "no "}dates, and the '
+        f'run was trained {"with" if self._data.frequency else "without"} '
+        f'them (data.frequency={self._data.frequency!r}): give the same kind'
+      )
+    return panel_lib.of(raws, self._data.frequency, 'data.frequency')
+
+  def begin(self, series: panel_lib.Series) -> Stream:
+    """Returns the stream of a series that was read up to its end.
+
+    Raises:
+      InputError: it has no reading, or as `scaling.fit`.
+    """
+    values_N = series.values_N
+    if not np.count_nonzero(~np.isnan(values_N)):
+      raise errors.InputError(
+        f'series {series.name!r} has no reading: give one or more'
+      )
+    scale = scaling.of(self._scales, series.name, values_N)
+    window_1xW = np.full((1, self._data.window), np.nan, np.float32)
+    state = self._model.bind({}).init_state(1)
+    carry = jax.device_put(Carry(window_1xW, state))
+    empty = Stream(
+      series.name, series.start, 0, scale, carry, np.zeros((0, 0))
+    )
+    return self._read(empty, values_N)
+
+  def observe(self, stream: Stream, reading: float) -> Stream:
+    """Returns a stream with one more reading; NaN: it is missing.
+
+    Raises:
+      InputError: the reading is infinite, or has no logarithm.
+    """
+    try:
+      value = float(reading)
+    except (TypeError, ValueError):
+      errors.refuse('reading', reading, 'give a number, or nan if it is missing')
+    if np.isinf(value) or (stream.scale.log and value <= 0):
+      errors.refuse(
+        'reading',
+        reading,
+        'give a positive number: the run has data.log=True'
+        if stream.scale.log
+        else 'give a finite number, or nan if it is missing',
+      )
+    return self._read(stream, np.array([value]))
+
+  def _read(self, stream, values_N):
+    scaled_N = np.float32(stream.scale.apply(values_N))
+    places_N = np.arange(stream.count, stream.count + len(values_N))
+    calendar_NxF = self._frequency.calendar(stream.start, places_N + 1)
+    carry, result = stream.carry, None
+    for first in range(0, len(scaled_N), AT_ONCE):
+      own = slice(first, first + AT_ONCE)
+      count = len(scaled_N[own])
+      padding = (0, AT_ONCE - count)
+      given = (
+        np.pad(scaled_N[own], padding),
+        np.pad(calendar_NxF[own], (padding, (0, 0))),
+        np.int32(count),
+      )
+      carry, result = read(
+        self._model, self._params, carry, *jax.device_put(given)
+      )
+    return stream._replace(
+      count=stream.count + len(values_N),
+      carry=carry,
+      numbers_OxH=self._unscaled(*jax.device_get(result), stream.scale),
+    )
+
+  def _unscaled(self, numbers_OxH, loc, scale, of_series):
+    """Returns the head's numbers in readings, or in their logarithms."""
+    numbers_OxH = np.float64(numbers_OxH)
+    loc, scale = np.float64(loc), np.float64(scale)
+    factor = scale * of_series.scale
+    out = numbers_OxH * factor
+    shift = loc * of_series.scale + of_series.loc
+    if self._head.kind == 'student_t':
+      out[0] += shift
+      out[2] = numbers_OxH[2]  # degrees of freedom
+    else:
+      out += shift
+    return out
+
+  def forecast(
+    self,
+    stream: Stream,
+    horizon: int | None = None,
+    levels: Sequence[float] | None = None,
+  ) -> Forecast:
+    """Returns the forecast after a stream's last reading.
+
+    Args:
+      stream: the series so far.
+      horizon: readings; None: all that the model forecasts.
+      levels: of the quantiles; None: those that the run was trained with.
+
+    Raises:
+      InputError: as `check`.
+    """
+    horizon = self.horizon if horizon is None else horizon
+    levels = self.levels if levels is None else tuple(levels)
+    self.check(horizon, levels)
+    head = self._head
+    numbers_HxO = stream.numbers_OxH.T[:horizon]
+    quantiles_HxQ = head.quantiles(numbers_HxO, levels)
+    point_H = numbers_HxO[:, head.middle]
+    if stream.scale.log:
+      quantiles_HxQ, point_H = np.exp(quantiles_HxQ), np.exp(point_H)
+    places_H = np.arange(stream.count, stream.count + horizon)
+    times_H = self._frequency.times(stream.start, places_H)
+    dated = bool(self._data.frequency)
+    times = [tables.shown(int(time), dated) for time in times_H]
+    return Forecast(stream.name, times, levels, quantiles_HxQ, point_H)
+
+  def forecasts(
+    self,
+    series: Iterable[panel_lib.Series],
+    horizon: int | None = None,
+    levels: Sequence[float] | None = None,
+  ) -> list[Forecast]:
+    """Returns the forecast of each series; the arguments are those."""
+    series = [*series]
+    made = []
+    with activity.doing('forecasting', len(series), 'series') as done:
+      for each in series:
+        made.append(self.forecast(self.begin(each), horizon, levels))
+        done(1)
+    return made
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def read(
+  model: series_lib.Forecaster,
+  params: PyTree,
+  carry: Carry,
+  readings_N: jax.Array,
+  calendar_NxF: jax.Array,
+  count: jax.Array,
+) -> tuple[Carry, tuple[jax.Array, jax.Array, jax.Array]]:
+  """Reads `count` readings, at least one, step by step.
+
+  Args:
+    model: the forecaster.
+    params: its parameters.
+    carry: of the series so far.
+    readings_N: scaled; NaN is missing.
+    calendar_NxF: the calendar of the reading after each.
+    count: how many of the N are read.
+
+  Returns:
+    (carry, (numbers_OxH, loc, scale) of the forecast after the last).
+  """
+  variables = {'params': params}
+
+  def advance(n, inputs):
+    (window_1xW, state), _ = inputs
+    reading_1x1 = readings_N[n][None, None]
+    window_1xW = jnp.concatenate([window_1xW[:, 1:], reading_1x1], 1)
+    state, x_1x1xD = model.apply(
+      variables,
+      state,
+      window_1xW[:, None],
+      calendar_NxF[n][None, None],
+      method='features',
+    )
+    return Carry(window_1xW, state), x_1x1xD.astype(jnp.float32)
+
+  begin = carry, jnp.zeros((1, 1, model.config.width))
+  carry, x_1x1xD = jax.lax.fori_loop(0, count, advance, begin)
+  forecasts = model.apply(
+    variables, x_1x1xD, carry.window_1xW[:, None], method='forecasts'
+  )
+  numbers_OxH = jnp.stack([each[0, 0] for each in forecasts.numbers])
+  return carry, (
+    numbers_OxH,
+    forecasts.loc_BxL[0, 0],
+    forecasts.scale_BxL[0, 0],
+  )
+
+
+def check_forecasts(config: Any) -> None:
+  """Checks that a config's model forecasts series.
+
+  Raises:
+    InputError: it doesn't; names the task.
+  """
+  if not config.task.reads_series:
+    errors.refuse(
+      'task.name',
+      config.task.name,
+      "its model forecasts no series: open a run of task.name='forecasting'",
+    )
+
+
+def rows(
+  forecasts: Iterable[Forecast], id: str = tables.ID, time: str = tables.TIME
+) -> list[dict[str, Any]]:
+  """Returns a row for each reading: its series, its time, its quantiles.
+
+  `id` and `time` name these columns; the quantile of level 0.1 is 'q0.1'.
+  """
+  return [
+    {id: each.name, time: when}
+    | {
+      f'q{level:g}': float(quantile)
+      for level, quantile in zip(each.levels, quantiles_Q, strict=True)
+    }
+    for each in forecasts
+    for when, quantiles_Q in zip(each.times, each.quantiles_HxQ, strict=True)
+  ]
