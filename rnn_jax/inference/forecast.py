@@ -31,6 +31,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 
 AT_ONCE = 64  # N
+NOTHING = np.zeros((0, 0))
 PyTree = Any
 
 
@@ -180,12 +181,8 @@ class Forecaster:
         f'series {series.name!r} has no reading: give one or more'
       )
     scale = scaling.of(self._scales, series.name, values_N)
-    window_1xW = np.full((1, self._data.window), np.nan, np.float32)
-    state = self._model.bind({}).init_state(1)
-    carry = jax.device_put(Carry(window_1xW, state))
-    empty = Stream(
-      series.name, series.start, 0, scale, carry, np.zeros((0, 0))
-    )
+    carry = fresh(self._model)
+    empty = Stream(series.name, series.start, 0, scale, carry, NOTHING)
     return self._read(empty, values_N)
 
   def observe(self, stream: Stream, reading: float) -> Stream:
@@ -290,6 +287,13 @@ class Forecaster:
         made.append(self.forecast(self.begin(each), horizon, levels))
         done(1)
     return made
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def fresh(model: series_lib.Forecaster) -> Carry:
+  """Returns what a series that was not read yet carries."""
+  window_1xW = jnp.full((1, model.sizes.window), jnp.nan)
+  return Carry(window_1xW, model.apply({}, 1, method='init_state'))
 
 
 @functools.partial(jax.jit, static_argnums=0)
