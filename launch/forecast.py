@@ -7,8 +7,8 @@
 
 --input is a table as the run was trained on: .csv, .tsv, .parquet, .npz, a glob
 or a folder. Each reading to come becomes a row: the series, the time and its
-quantiles, q0.1 and so on. With --output=*.csv, *.tsv or *.parquet it is a row of
-such a table, else a JSON line. --plot draws the first series with their
+quantiles, q0.1 and so on. With --output=*.csv, *.tsv or *.parquet it is a row
+of such a table, else a JSON line. --plot draws the first series with their
 intervals. See docs/series.md.
 """
 

@@ -119,8 +119,10 @@ def draw_scores(row: Mapping[str, Any], path: pathlib.Path) -> None:
   """Draws the MASE and the OWA of each forecaster, with 95 % intervals."""
   rows = row['forecasters']
   scores = [x for x in ('mase', 'owa') if all(r.get(x) for r in rows)]
-  figure, axes = plots.panels((3.6 * max(len(scores), 1), 3.6), 1, len(scores) or 1)
-  for own, score in zip(axes[0], scores):
+  figure, axes = plots.panels(
+    (3.6 * max(len(scores), 1), 3.6), 1, len(scores) or 1
+  )
+  for own, score in zip(axes[0], scores, strict=False):
     heights = np.array([each[score] for each in rows])
     edges = np.array([each['intervals'][score] for each in rows])
     whiskers = np.maximum([heights - edges[:, 0], edges[:, 1] - heights], 0)

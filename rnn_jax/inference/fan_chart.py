@@ -39,12 +39,8 @@ def _draw(axes, panel, n, forecast):
   past = np.arange(first, len(values_N))
   future = np.arange(len(values_N), len(values_N) + steps)
   axes.plot(past, values_N[first:], color='k', linewidth=1, label='readings')
-  levels = np.array(forecast.levels)
-  pairs = [
-    (low, high)
-    for low, high in zip(range(len(levels)), reversed(range(len(levels))))
-    if low < high
-  ]
+  count = len(forecast.levels)
+  pairs = [(n, count - 1 - n) for n in range(count // 2)]
   for low, high in pairs:
     axes.fill_between(
       future,

@@ -194,7 +194,9 @@ class Forecaster:
     try:
       value = float(reading)
     except (TypeError, ValueError):
-      errors.refuse('reading', reading, 'give a number, or nan if it is missing')
+      errors.refuse(
+        'reading', reading, 'give a number, or nan if it is missing'
+      )
     if np.isinf(value) or (stream.scale.log and value <= 0):
       errors.refuse(
         'reading',
@@ -268,9 +270,7 @@ class Forecaster:
     if stream.scale.log:
       quantiles_HxQ, point_H = np.exp(quantiles_HxQ), np.exp(point_H)
     places_H = np.arange(stream.count, stream.count + horizon)
-    times_H = self._frequency.times(stream.start, places_H)
-    dated = bool(self._data.frequency)
-    times = [tables.shown(int(time), dated) for time in times_H]
+    times = panel_lib.times(self._frequency, stream.start, places_H)
     return Forecast(stream.name, times, levels, quantiles_HxQ, point_H)
 
   def forecasts(

@@ -172,8 +172,8 @@ def evaluation_table(row: Mapping[str, Any]) -> str:
   shown = row.keys() - row.get('intervals', {}).keys()
   for name, digits, unit in SCORES:
     if name in shown:
-      unit = unit.format(loss_unit=row.get('loss_unit', 'nats'))
-      lines.append(f'  {name:<14} {row[name]:.{digits}f}{unit}')
+      of = unit.format(loss_unit=row.get('loss_unit', 'nats'))
+      lines.append(f'  {name:<14} {row[name]:.{digits}f}{of}')
   if 'exact' in row:
     lines.append(f'  exact          {row["exact"]:.4f}   whole answers')
   if 'bits_per_byte' in row:

@@ -1,8 +1,8 @@
 """Series as documents: each a few numbers about it, and its readings.
 
-    start, begin    int64: the time of the first reading, and the place of the
-                    first one that is forecast; 0: each is
-    readings        float64; NaN is missing
+start, begin    int64: the time of the first reading, and the place of the
+                first one that is forecast; 0: each is
+readings        float64; NaN is missing
 """
 
 from collections.abc import Iterable

@@ -66,9 +66,7 @@ class Forked:
     del epoch
     stop = int(self.lengths[n]) if stop is None else stop
     first = self._firsts[n]
-    return steps(
-      self._given[n], (first + start, first + stop - 1), self._data
-    )
+    return steps(self._given[n], (first + start, first + stop - 1), self._data)
 
 
 def origins(given: series_lib.Content, horizon: int) -> range:
@@ -95,9 +93,7 @@ def steps(
   seen_LxW = windows(padded[: W - 1 + stop - start], W)
   future_LxH = windows(padded[W:], H)
   frequency = frequency_lib.Frequency.parse(data.frequency)
-  calendar_LxF = frequency.calendar(
-    given.start, np.arange(start + 1, stop + 1)
-  )
+  calendar_LxF = frequency.calendar(given.start, np.arange(start + 1, stop + 1))
   weights_L = np.mean(~np.isnan(future_LxH), 1, dtype=np.float32)
   if given.begin:
     chosen = np.isin(np.arange(start, stop), origins(given, H))

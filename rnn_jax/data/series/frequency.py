@@ -127,7 +127,9 @@ class Frequency(NamedTuple):
     at_end = day == int(
       ((first + 1).astype('M8[D]') - first.astype('M8[D]')).astype(int) - 1
     )
-    day_N = np.where(at_end, last_N.astype(int), np.minimum(day, last_N.astype(int)))
+    day_N = np.where(
+      at_end, last_N.astype(int), np.minimum(day, last_N.astype(int))
+    )
     days_N = begin_N + day_N.astype('m8[D]')
     return days_N.astype('M8[ns]').astype(np.int64) + start % DAY
 

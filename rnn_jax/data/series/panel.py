@@ -1,6 +1,6 @@
 """Series on a grid of times: what tables become, and what documents hold.
 
-A reading that the table lacks is NaN; a time between two of the grid is refused.
+A reading that a table lacks is NaN; a time between two of the grid is refused.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,20 @@ class Panel(NamedTuple):
 
   def times(self, n: int, places_N: np.ndarray) -> list[str]:
     """Returns the times of places of series `n` as text."""
-    times_N = self.frequency.times(self.series[n].start, places_N)
-    return [tables.shown(int(x), self.dated) for x in times_N]
+    return times(self.frequency, self.series[n].start, places_N)
+
+
+def times(
+  frequency: frequency_lib.Frequency, start: int, places_N: np.ndarray
+) -> list[str]:
+  """Returns the times of places on a grid as text."""
+  whole_days = start % frequency_lib.DAY == 0 and not (
+    frequency.steps % frequency_lib.DAY
+  )
+  return [
+    tables.shown(int(time), bool(frequency.unit), whole_days)
+    for time in frequency.times(start, places_N)
+  ]
 
 
 def of(raws: Sequence[tables.Raw], frequency: str, key: str) -> Panel:
@@ -67,9 +79,7 @@ def _dated(raws):
 def _frequency(raws, given, dated, key):
   if not dated:
     if given:
-      errors.refuse(
-        key, given, f'{raws[0].file} has no dates: leave it out'
-      )
+      errors.refuse(key, given, f'{raws[0].file} has no dates: leave it out')
     return frequency_lib.Frequency(_step(raws))
   if given:
     return frequency_lib.Frequency.parse(given, key)

@@ -79,9 +79,7 @@ def fit(kind: str, log: bool, readings_N: np.ndarray, name: str) -> Scale:
   return Scale(float(loc), float(scale) if usable else 1.0, log)
 
 
-def of(
-  scales: tokenizer_lib.Scales, name: str, history_N: np.ndarray
-) -> Scale:
+def of(scales: tokenizer_lib.Scales, name: str, history_N: np.ndarray) -> Scale:
   """Returns a series' scale in a run; of an unknown one, from its history.
 
   Raises:

@@ -43,6 +43,9 @@ class Options(NamedTuple):
   key: str = 'data.'  # before the names of these, in messages
 
 
+DEFAULT = Options()
+
+
 class Raw(NamedTuple):
   """A series as its table has it.
 
@@ -70,7 +73,7 @@ class Raw(NamedTuple):
     return f'{self.file}:{self.lines_N[n]}'
 
 
-def read(path: str, key: str, options: Options = Options()) -> list[Raw]:
+def read(path: str, key: str, options: Options = DEFAULT) -> list[Raw]:
   """Returns the series of a file, or of the files of a glob or a folder.
 
   Args:
@@ -183,8 +186,8 @@ def _read_npz(file):
 
 def _of_arrays(arrays, file):
   series = []
-  for name, array in arrays.items():
-    array = np.asarray(array)
+  for name, given in arrays.items():
+    array = np.asarray(given)
     if array.ndim != 1 or array.dtype.kind not in 'fiub':
       raise errors.InputError(
         f'{file}: {name!r} is {array.dtype} {list(array.shape)}: give an array '
@@ -444,14 +447,14 @@ def _checked(raw):
   return raw
 
 
-def shown(time: int, dated: bool) -> str:
-  """Returns a time as text."""
+def shown(time: int, dated: bool, whole_days: bool = False) -> str:
+  """Returns a time as text, of whole days without their hours."""
   if not dated:
     return str(time)
-  text = str(np.datetime64(time, 'ns'))
-  for end in ('.000000000', ':00', 'T00:00'):
-    text = text.removesuffix(end)
-  return text.replace('T', ' ')
+  text = str(np.datetime64(time, 'ns')).replace('T', ' ')
+  for end in ('.000000000', ':00', ' 00:00' if whole_days else ':00'):
+    text = text.removesuffix(end) if len(text) > 16 or whole_days else text
+  return text
 
 
 def names_of(raws: Sequence[Raw]) -> list[str]:
