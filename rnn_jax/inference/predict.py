@@ -197,6 +197,10 @@ def check_predicts(config: config_lib.Config) -> None:
   Raises:
     InputError: it doesn't; the message says what to call instead.
   """
+  if config.task.reads_series:
+    errors.refuse(
+      'task.name', config.task.name, 'its model forecasts: use launch.forecast'
+    )
   if not (config.task.classifies or config.task.labels_tokens):
     does = (
       'writes text, no class: call generate, or use launch.generate'

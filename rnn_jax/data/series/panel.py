@@ -114,9 +114,9 @@ def _on_grid(raw, grid, key):
   length = int(places_N[-1]) + 1
   if length > LONGEST:
     raise errors.InputError(
-      f'{raw.where(0)}: series {raw.name!r} has {length:,} times at a frequency '
-      f'of {grid}, more than {LONGEST:,}: give the frequency of its readings by '
-      f'{key}'
+      f'{raw.where(0)}: series {raw.name!r} has {length:,} times at a '
+      f'frequency of {grid}, more than {LONGEST:,}: give the frequency of its '
+      f'readings by {key}'
     )
   values_N = np.full(length, np.nan)
   values_N[places_N] = raw.values_N
@@ -139,8 +139,8 @@ def joined(parts: Sequence[Sequence[tables.Raw]]) -> list[tables.Raw]:
     for raw in part:
       if raw.name not in joined:
         raise errors.InputError(
-          f'{raw.where(0)}: series {raw.name!r} is not in {first[0].file}: give '
-          'its earlier readings there'
+          f'{raw.where(0)}: series {raw.name!r} is not in {first[0].file}: '
+          'give its earlier readings there'
         )
       joined[raw.name] = _after(joined[raw.name], raw)
   return [*joined.values()]
@@ -149,16 +149,16 @@ def joined(parts: Sequence[Sequence[tables.Raw]]) -> list[tables.Raw]:
 def _after(old, new):
   if (old.times_N is None) != (new.times_N is None) or old.dated != new.dated:
     raise errors.InputError(
-      f'{new.where(0)}: it has other times than {old.file}: give dates, numbers '
-      'or none in both'
+      f'{new.where(0)}: it has other times than {old.file}: give dates, '
+      'numbers or none in both'
     )
   times_N = None
   if new.times_N is not None:
     if len(new.times_N) and new.times_N[0] <= old.times_N[-1]:
       raise errors.InputError(
         f'{new.where(0)}: series {new.name!r} begins at '
-        f'{tables.shown(int(new.times_N[0]), new.dated)}, and {old.file} has it '
-        f'up to {tables.shown(int(old.times_N[-1]), old.dated)}: give what '
+        f'{tables.shown(int(new.times_N[0]), new.dated)}, and {old.file} has '
+        f'it up to {tables.shown(int(old.times_N[-1]), old.dated)}: give what '
         'follows'
       )
     times_N = np.concatenate([old.times_N, new.times_N])

@@ -11,6 +11,7 @@ reading is missing; nothing is filled in. What can't be a reading or a time is
 refused with its file and line.
 """
 
+import csv
 import glob
 import os
 from collections.abc import Sequence
@@ -212,6 +213,7 @@ def _read_csv(file):
         f'{file}:1: {columns:,} columns, more than {MAX_COLUMNS:,}: write a '
         f'long table, {ID},{TIME},{VALUE}'
       )
+    _check_names(next(csv.reader([header], delimiter=delimiter), []), file)
     return pd.read_csv(
       file,
       dtype=str,
@@ -245,11 +247,7 @@ class _Table:
     self._frame, self._file, self._options = frame, file, options
     self._columns = [str(name) for name in frame.columns]
     self._lines_N = np.arange(len(frame)) + first
-    if len({*self._columns}) < len(self._columns):
-      twice = next(x for x in self._columns if self._columns.count(x) > 1)
-      raise errors.InputError(
-        f'{file}: two columns are named {twice!r}: rename one'
-      )
+    _check_names(self._columns, file)
     if not len(frame):
       raise errors.InputError(f'{file}: it has no rows: give readings')
 
@@ -357,8 +355,11 @@ class _Table:
     ):
       return column.to_numpy(np.float64, na_value=np.nan)
     values_N = pd.to_numeric(column, errors='coerce').to_numpy(
-      np.float64, na_value=np.nan
+      np.float64, na_value=np.nan, copy=True
     )
+    known = np.isfinite(values_N)
+    # pandas is off by the last bit.
+    values_N[known] = column.to_numpy(object)[known].astype(np.float64)
     for row in np.flatnonzero(np.isnan(values_N)):
       given = column.iloc[row]
       if not _is_missing(given):
@@ -401,6 +402,14 @@ class _Table:
         f'{self._file}: column {name!r} has a time out of 1678 to 2261: '
         'correct it'
       ) from None
+
+
+def _check_names(columns, file):
+  if len({*columns}) < len(columns):
+    twice = next(x for x in columns if columns.count(x) > 1)
+    raise errors.InputError(
+      f'{file}: two columns are named {twice!r}: rename one'
+    )
 
 
 def _format_of(texts):

@@ -1,0 +1,80 @@
+"""Heads against scipy and the equations in float64; quantiles never cross."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+from scipy import stats
+
+from rnn_jax.models import forecast_heads
+
+LEVELS = (0.05, 0.3, 0.5, 0.7, 0.95)
+SHAPE = 2, 3, 5, 4  # BxLxOxH
+
+
+@jax.jit
+def quantiles(out):
+  head = forecast_heads.Head('quantiles', LEVELS)
+  numbers = head.numbers(out, jnp.zeros((2, 3, 4)))
+  return jnp.stack(numbers, -1), head.median(numbers)
+
+
+@given(
+  out=st_numpy.arrays(
+    np.float32, SHAPE, elements=st.floats(-(2.0**60), 2.0**60, width=32)
+  )
+)
+def test_quantiles_are_ordered_for_any_outputs(out):
+  numbers, median = jax.device_get(quantiles(out))
+  assert (np.diff(numbers, axis=-1) >= 0).all()
+  assert np.array_equal(median, out[:, :, 2])
+  head = forecast_heads.Head('quantiles', LEVELS)
+  between = head.quantiles(numbers, np.linspace(0.05, 0.95, 23))
+  assert (np.diff(between, axis=-1) >= 0).all()
+  np.testing.assert_array_equal(head.quantiles(numbers, LEVELS), numbers)
+
+
+def test_the_loss_of_quantiles_is_its_equation():
+  rng = np.random.default_rng(0)
+  q = np.sort(rng.normal(size=(2, 3, 4, 5)), -1)
+  y = rng.normal(size=(2, 3, 4))
+  head = forecast_heads.Head('quantiles', LEVELS)
+  got = head.loss(
+    tuple(jnp.asarray(q[..., n], jnp.float32) for n in range(5)), jnp.float32(y)
+  )
+  wanted = np.zeros_like(y)
+  for n, level in enumerate(LEVELS):
+    below = y < q[..., n]
+    wanted += 2 * (level - below) * (y - q[..., n]) / len(LEVELS)
+  np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_student_t_is_scipy_s():
+  rng = np.random.default_rng(1)
+  out = rng.normal(size=(2, 3, 3, 4)).astype(np.float32)
+  y = 3 * rng.normal(size=(2, 3, 4))
+  head = forecast_heads.Head('student_t', ())
+  numbers = head.numbers(jnp.asarray(out), jnp.ones((2, 3, 4)))
+  loc, scale, freedom = (np.float64(x) for x in numbers)
+  assert (scale > 0).all() and (freedom > 2).all()
+  np.testing.assert_allclose(loc, 1 + out[:, :, 0], rtol=1e-6)
+  wanted = stats.t.logpdf(y, freedom, loc, scale)
+  got = -np.float64(head.loss(numbers, jnp.float32(y)))
+  np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+  levels = (0.01, 0.5, 0.9)
+  made = head.quantiles(np.stack([loc, scale, freedom], -1), levels)
+  for n, level in enumerate(levels):
+    np.testing.assert_allclose(
+      stats.t.cdf(made[..., n], freedom, loc, scale), level, rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize('kind', forecast_heads.KINDS)
+def test_an_output_of_zero_is_the_center(kind):
+  head = forecast_heads.Head(kind, LEVELS)
+  center = jnp.arange(12.0).reshape(1, 3, 4)
+  numbers = head.numbers(jnp.zeros((1, 3, head.outputs, 4)), center)
+  assert np.array_equal(head.median(numbers), center)

@@ -1,0 +1,52 @@
+"""Small series of numbers, and forecasters of them."""
+
+import numpy as np
+import pandas as pd
+
+from rnn_jax import config as config_lib
+from rnn_jax.training import resolve
+
+SEASON, HORIZON, WINDOW = 6, 5, 8
+
+
+def frame(count=3, length=60, seed=0):
+  """A long table of hourly series with a season and some missing readings."""
+  rng = np.random.default_rng(seed)
+  times = pd.date_range('2026-01-01', periods=length, freq='h')
+  tables = []
+  for n in range(count):
+    y = 10 + n + 3 * np.sin(np.arange(length) * 2 * np.pi / SEASON + n)
+    y += rng.normal(size=length)
+    y[rng.random(length) < 0.03] = np.nan
+    tables.append(pd.DataFrame({'unique_id': f's{n}', 'ds': times, 'y': y}))
+  return pd.concat(tables, ignore_index=True)
+
+
+def raw_config(path, **changes):
+  """A forecaster that trains in a second, unparsed."""
+  raw = config_lib.default(task='forecasting', source='series')
+  raw.data.update(
+    path=str(path),
+    season=SEASON,
+    horizon=HORIZON,
+    window=WINDOW,
+    length=32,
+    batch_size=4,
+    buckets=1,
+    workers=0,
+  )
+  raw.task.quantiles = (0.1, 0.5, 0.9)
+  raw.model.update(layers=1, width=12, mlp_width=0)
+  raw.cell.update(heads=2, key_width=4, value_width=4)
+  raw.train.update(steps=4, checkpoint_every=2, log_every=2)
+  raw.schedule.warmup_steps = 1
+  raw.evaluate.update(every=4, batch_size=4)
+  raw.sample.new_tokens = 0
+  config_lib.override(raw, changes)
+  return raw
+
+
+def corpus(raw):
+  """The resolved config and the corpus of an unparsed one."""
+  resolved = resolve.resolve(config_lib.parse(raw))
+  return resolved.config, resolved.corpus

@@ -1,0 +1,301 @@
+"""Forecasting: no leak, no dependence on names, the layouts, training."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data import pipeline
+from rnn_jax.data.series import documents as series_lib
+from rnn_jax.data.series import examples
+from rnn_jax.models import series as model_lib
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.training import evaluate
+from rnn_jax.training import loop
+from tests.support import series
+from tests.support import shared
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _programs():
+  with shared.programs():
+    yield
+
+
+@pytest.fixture(name='path')
+def _path(tmp_path):
+  path = tmp_path / 'series.csv'
+  series.frame().to_csv(path, index=False)
+  return path
+
+
+def random_params(task, seed=0):
+  """Parameters of which none is 0: a new head is."""
+  params = task.init_parameters(jax.random.key(seed))
+  rng = np.random.default_rng(seed)
+  return jax.tree.map(
+    lambda x: jnp.float32(x + 0.3 * rng.normal(size=x.shape)), params
+  )
+
+
+def test_steps_are_the_equation_s(path):
+  """Windows, futures and weights of a row, against plain slices."""
+  config, corpus = series.corpus(series.raw_config(path))
+  made = corpus.examples(config.data, 'train', 0)
+  W, H = config.data.window, config.data.horizon
+  given = series_lib.content(corpus.documents['train'].read(1))
+  scale = np.nanmean(np.abs(given.values_N))
+  y = np.concatenate([np.full(W, np.nan), given.values_N, np.full(H, np.nan)])
+  y = np.float32(y / scale)
+  steps = made.read(1, 7, 20)
+  for n, t in enumerate(range(7, 19)):
+    np.testing.assert_array_equal(steps.readings_LxW[n], y[t + 1 : t + 1 + W])
+    future = y[W + t + 1 : W + t + 1 + H]
+    np.testing.assert_array_equal(steps.future_LxH[n], future)
+    assert steps.weights_L[n] == np.float32(np.mean(~np.isnan(future)))
+  assert not made.read(1, 0, 3).weights_L[0]  # half a season wasn't seen yet
+
+
+def test_parts_follow_each_other_and_only_the_last_horizon_is_forecast(path):
+  config, corpus = series.corpus(series.raw_config(path))
+  whole = {
+    name: [series_lib.content(x.read(n)) for n in range(len(x))]
+    for name, x in corpus.documents.items()
+  }
+  for train, validation, test in zip(*whole.values(), strict=True):
+    assert (train.begin, validation.begin, test.begin) == (0, 50, 55)
+    assert [len(x.values_N) for x in (train, validation, test)] == [50, 55, 60]
+  for split, place in (('validation', 49), ('test', 54)):
+    made = corpus.examples(config.data.heldout(config.evaluate), split)
+    steps = made.read(0)
+    assert np.flatnonzero(steps.weights_L).tolist() == [
+      len(steps.weights_L) - 1
+    ]
+    assert made.lengths[0] == 33
+    assert examples.origins(whole[split][0], 5)[0] == place
+
+
+@pytest.mark.parametrize(
+  'scaling', ('window', 'mean_abs', 'standard', 'robust')
+)
+def test_nothing_after_the_cut_changes_a_forecast(path, scaling):
+  """By a bit: of the held-out splits, whatever their readings are."""
+  raw = series.raw_config(path, **{'data.scaling': scaling})
+  config, corpus = series.corpus(raw)
+  task = bundle_lib.make_task(config, corpus.tokenizer)
+  params = random_params(task)
+  forecast = jax.jit(
+    lambda *given: task.model.apply({'params': params}, *given)[1]
+  )
+  data = config.data.heldout(config.evaluate)
+  state = jax.tree.map(np.asarray, task.init_state(1))
+
+  def made(frame):
+    frame.to_csv(path, index=False)
+    _, other = series.corpus(raw)
+    steps = other.examples(data, 'test').read(0)
+    return jax.device_get(
+      forecast(state, steps.readings_LxW[None], steps.calendar_LxF[None])
+    )
+
+  @settings(max_examples=6, deadline=None)
+  @given(st.floats(-1e6, 1e6), st.integers(55, 59))
+  def check(value, place):
+    frame = series.frame()
+    before = made(frame)
+    frame.loc[place, 'y'] = value  # of the first series' test horizon
+    after = made(frame)
+    for old, new in zip(
+      jax.tree.leaves(before), jax.tree.leaves(after), strict=True
+    ):
+      assert old.tobytes() == new.tobytes()
+
+  check()
+
+
+def test_a_step_sees_no_later_reading(path):
+  """By a gradient: a step's forecast has none of later steps' windows."""
+  config, corpus = series.corpus(series.raw_config(path))
+  task = bundle_lib.make_task(config, corpus.tokenizer)
+  params = random_params(task)
+  steps = corpus.examples(config.data, 'train').read(0, 10, 30)
+  readings = np.nan_to_num(steps.readings_LxW)[None]
+
+  def at(readings, t):
+    _, made = task.model.apply(
+      {'params': params}, task.init_state(1), readings, steps.calendar_LxF[None]
+    )
+    return sum(x[0, t].sum() for x in made.numbers)
+
+  gradient = jax.jit(jax.grad(at), static_argnums=1)(jnp.asarray(readings), 6)
+  assert np.abs(gradient[0, :7]).max(-1).all()
+  assert not gradient[0, 7:].any()
+
+
+def test_permuted_names_have_the_same_loss(path):
+  raw = series.raw_config(path)
+  losses = []
+  for names in (['s0', 's1', 's2'], ['s2', 's0', 's1']):
+    frame = series.frame()
+    frame['unique_id'] = frame['unique_id'].map(
+      dict(zip(['s0', 's1', 's2'], names, strict=True))
+    )
+    frame.to_csv(path, index=False)
+    config, corpus = series.corpus(raw)
+    task = bundle_lib.make_task(config, corpus.tokenizer)
+    params = random_params(task)
+    run = evaluate.Run(config, corpus, programs(config, corpus), params, 0)
+    losses.append(run.evaluate('train')['loss'])
+  assert losses[0] == losses[1]
+
+
+def programs(config, corpus):
+  from rnn_jax.training import programs as programs_lib
+
+  return programs_lib.from_config(config, corpus.tokenizer)
+
+
+@pytest.mark.parametrize('layout', ('buckets', 'packed', 'padded', 'stream'))
+def test_a_layout_does_not_change_the_loss(path, layout):
+  """All cuts of a row; a packed row's or a stream's series don't mix."""
+  raw = series.raw_config(path)
+  raw.data.layout = layout
+  raw.data.length = 64
+  if layout == 'stream':
+    raw.data.carry_state = True
+    raw.data.length = 16
+    raw.evaluate.update(length=16, segment_tokens=64)
+  config, corpus = series.corpus(raw)
+  task = bundle_lib.make_task(config, corpus.tokenizer)
+  params = random_params(task)
+  run = evaluate.Run(config, corpus, programs(config, corpus), params, 0)
+  got = run.evaluate('train')
+  whole = []
+  made = corpus.examples(dataclasses.replace(config.data, length=64), 'train')
+  for n in range(3):
+    steps = made.read(n)
+    _, forecasts = task.model.apply(
+      {'params': params},
+      task.init_state(1),
+      steps.readings_LxW[None],
+      steps.calendar_LxF[None],
+    )
+    whole.append(oracle(forecasts, steps))
+  loss, weight = np.sum(whole, 0)
+  assert got['loss'] == pytest.approx(loss / weight, rel=2e-5)
+
+
+def oracle(forecasts, steps):
+  """(the sum of losses, of weights) of a row in float64, by its equation."""
+  loc, scale = (np.float64(x[0])[:, None] for x in forecasts[1:])
+  y = (steps.future_LxH - loc) / scale
+  losses = [
+    2 * np.maximum(level * (y - q), (level - 1) * (y - q))
+    for level, q in zip(
+      (0.1, 0.5, 0.9),
+      (np.float64(x[0]) for x in forecasts.numbers),
+      strict=True,
+    )
+  ]
+  weights_L = steps.weights_L
+  chosen = weights_L > 0
+  means_L = np.nanmean(np.mean(losses, 0)[chosen], 1)
+  return np.sum(weights_L[chosen] * means_L), np.sum(weights_L)
+
+
+def test_normalized_windows_are_those_of_their_equation():
+  rng = np.random.default_rng(0)
+  x = rng.normal(3, 2, (2, 5, 8)).astype(np.float32)
+  x[0, 1, :3] = np.nan
+  z, loc, scale = jax.device_get(model_lib.normalized(jnp.asarray(x), True))
+  wide = np.float64(x)
+  mean = np.nanmean(wide, -1)
+  spread = np.nanmean(np.abs(wide - mean[..., None]), -1)
+  wanted = spread + 0.01 * np.nanmean(np.abs(wide), -1)
+  np.testing.assert_allclose(loc, mean, rtol=1e-5)
+  np.testing.assert_allclose(scale, wanted, rtol=1e-5)
+  back = z * scale[..., None] + loc[..., None]
+  np.testing.assert_allclose(back[~np.isnan(x)], x[~np.isnan(x)], rtol=1e-5)
+
+
+@pytest.mark.parametrize('anchor', model_lib.ANCHORS)
+def test_an_untrained_model_is_its_anchor(path, anchor):
+  raw = series.raw_config(path, **{'task.anchor': anchor})
+  config, corpus = series.corpus(raw)
+  task = bundle_lib.make_task(config, corpus.tokenizer)
+  params = task.init_parameters(jax.random.key(0))
+  rng = np.random.default_rng(0)
+  readings = rng.normal(5, 1, (1, 3, 8)).astype(np.float32)
+  calendar = np.zeros((1, 3, config.data.widths[1]), np.float32)
+  _, made = task.model.apply(
+    {'params': params}, task.init_state(1), readings, calendar
+  )
+  got = made.numbers[1] * made.scale_BxL[..., None] + made.loc_BxL[..., None]
+  wanted = {
+    'season': readings[..., [2, 3, 4, 5, 6]],
+    'last': np.repeat(readings[..., -1:], 5, -1),
+    'none': np.repeat(readings.mean(-1, keepdims=True), 5, -1),
+  }[anchor]
+  np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_the_whole_one(path, tmp_path):
+  def params(workdir, *stops):
+    for steps in (*stops, 4):
+      raw = series.raw_config(path, **{'train.steps': steps})
+      loop.train(config_lib.parse(raw), tmp_path / workdir)
+    return bundle_lib.read(tmp_path / workdir, 'latest').params
+
+  whole, resumed = params('whole'), params('resumed', 2)
+  assert jax.tree.all(jax.tree.map(np.array_equal, whole, resumed))
+
+
+def test_batches_resume_at_any_number(path):
+  config, corpus = series.corpus(series.raw_config(path))
+
+  def batches(first):
+    iterator = pipeline.training_batches(corpus, config)
+    iterator.set_state({'batch': first})
+    made = [next(iterator) for _ in range(5 - first)]
+    iterator.close()
+    return made
+
+  whole, resumed = batches(0), batches(3)
+  for a, b in zip(whole[3:], resumed, strict=True):
+    for x, y in zip(a, b, strict=True):
+      assert (x is None and y is None) or np.array_equal(x, y, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  (
+    ({'task.quantiles': (0.5, 0.1)}, 'task.quantiles=.*ascending'),
+    ({'task.quantiles': (0.0, 0.1)}, 'task.quantiles=.*between 0 and 1'),
+    ({'data.window': 3}, "data.window=3: task.anchor='season'"),
+    ({'data.horizon': 60}, r'data.held_out=\(1, 1\): none of 3 series'),
+    ({'data.frequency': 'hourly'}, "data.frequency='hourly'"),
+    ({'data.tokenizer': 'bpe'}, 'data.tokenizer'),
+    ({'model.bidirectional': True}, 'model.bidirectional'),
+  ),
+)
+def test_what_contradicts_is_refused(path, changes, message):
+  with pytest.raises(errors.InputError, match=message):
+    series.corpus(series.raw_config(path, **changes))
+
+
+def test_texts_and_series_are_told_apart(path):
+  raw = config_lib.default(source='series')
+  raw.data.path = str(path)
+  with pytest.raises(errors.InputError, match="'forecasting' and 'series'"):
+    config_lib.parse(raw)
+  raw = config_lib.default(task='forecasting')
+  with pytest.raises(errors.InputError, match="'forecasting' and 'series'"):
+    config_lib.parse(raw)
