@@ -37,8 +37,8 @@ TEXT, IMAGE, LABEL = 'text', 'image', 'label'
 MAX_CLASSES = 1000  # classes; a column with more values is not one of classes
 SHOWN = 20  # columns in a message
 READS = (
-  'rnn_jax reads texts, dialogues, images and their labels, not yet series of '
-  'numbers'
+  'this source has texts, dialogues, images and their labels; series of '
+  "numbers are of data.source='series'"
 )
 SAMPLE = 1000  # values of a column that show what it has
 NOTHING = {'', '-', '?', 'na', 'n/a', 'nan', 'none', 'null'}  # of a column

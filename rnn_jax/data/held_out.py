@@ -7,6 +7,7 @@
 | .jsonl, .csv, .tsv, .parquet | its rows: data.field, data.label |
 | a file of text, or a glob | whole files |
 | prepared:NAME, or its folder | the examples of a split, see launch.prepare |
+| of series of numbers: a table | its series, of each the last horizon |
 | of images: a folder, a zip, CIFAR-10's tarball | its images by class |
 
 Columns that the run's config doesn't name are 'text' and 'label'.
@@ -25,6 +26,7 @@ from rnn_jax.config import parts
 from rnn_jax.data import columns
 from rnn_jax.data.preparation import prepared
 from rnn_jax.data.sources import images
+from rnn_jax.data.sources import series
 from rnn_jax.data.sources import text
 from rnn_jax.data.sources import tfds
 from rnn_jax.data.tables import rows
@@ -80,7 +82,11 @@ def open_documents(
       raise errors.InputError(f'{FLAG}={given!r}: {error}') from None
   if split:
     errors.refuse('--split', split, f'only {PREPARED}NAME has splits: omit it')
-  if config.task.reads_images:
+  documents: documents_lib.Documents
+  if config.task.reads_series:
+    _check_no_rows(given, options)
+    documents = series.open_file(given, FLAG, config.data)
+  elif config.task.reads_images:
     _check_no_rows(given, options)
     documents = _of_images(given, config.data)
   elif rows.format_of(given) == 'text' or not os.path.exists(given):

@@ -51,7 +51,8 @@ class Forked:
       if given.begin:
         end = origins(given, self._data.horizon)[-1] + 1
         first = max(end - options.length, 0)
-      scale = scaling.of(tokenizer, documents.name(n), given.values_N)
+      history_N = given.values_N[: given.begin or None]
+      scale = scaling.of(tokenizer, documents.name(n), history_N)
       scaled_N = np.float32(scale.apply(given.values_N))
       self._given.append(given._replace(values_N=scaled_N))
       self._firsts.append(first)

@@ -19,13 +19,12 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from rnn_jax import errors
 from rnn_jax.system import bounds
 
 KINDS = 'auto', 'long', 'columns', 'rows'
-MISSING = '', 'na', 'nan', 'null', 'none', '<na>'
+MISSING = '', 'na', 'nan', 'null', 'none', '<na>', 'nat'
 ID, TIME, VALUE = 'unique_id', 'ds', 'y'
 TIMES = TIME, 'date', 'datetime', 'timestamp', 'time'  # usual names
 SUFFIXES = '.csv', '.tsv', '.txt', '.parquet', '.npz'
@@ -111,6 +110,8 @@ def of_frame(frame: Any, options: Options) -> list[Raw]:
   Raises:
     InputError: as `read`; a place is the row's number.
   """
+  import pandas as pd  # takes long to import
+
   if isinstance(frame, dict):
     return _of_arrays(frame, 'the dict')
   if isinstance(frame, (np.ndarray, list, tuple)):
@@ -162,6 +163,8 @@ def _read_file(file, key, options):
   if suffix == '.npz':
     return _read_npz(file)
   if suffix == '.parquet':
+    import pandas as pd  # takes long to import
+
     try:
       frame = pd.read_parquet(file)
     except (OSError, ValueError) as error:
@@ -203,6 +206,8 @@ def _of_arrays(arrays, file):
 
 def _read_csv(file):
   """Returns a table of strings."""
+  import pandas as pd  # takes long to import
+
   try:
     with open(file, encoding='utf-8-sig', newline='') as opened:
       header = opened.readline(HEADER)
@@ -289,6 +294,8 @@ class _Table:
     return next((names.index(x) for x in TIMES if x in names), None)
 
   def _long(self):
+    import pandas as pd  # takes long to import
+
     options = self._options
     if options.value not in self._columns:
       self._lacks('value', options.value)
@@ -349,6 +356,8 @@ class _Table:
 
   def _numbers(self, n):
     """Returns a column as float64."""
+    import pandas as pd  # takes long to import
+
     column = self._frame.iloc[:, n]
     if pd.api.types.is_bool_dtype(column) or (
       pd.api.types.is_numeric_dtype(column)
@@ -372,6 +381,8 @@ class _Table:
 
   def _times(self, n):
     """Returns (a column of times as int64, whether they are dates)."""
+    import pandas as pd  # takes long to import
+
     column, name = self._frame.iloc[:, n], self._columns[n]
     if pd.api.types.is_integer_dtype(column):
       return column.to_numpy(np.int64), False
@@ -420,8 +431,7 @@ def _format_of(texts):
 
 
 def _is_missing(given):
-  missing = given is None or given is pd.NA or given is pd.NaT
-  return missing or str(given).strip().lower() in MISSING
+  return given is None or str(given).strip().lower() in MISSING
 
 
 def _checked(raw):

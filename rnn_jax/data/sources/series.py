@@ -163,6 +163,34 @@ def load(data: Config) -> dict[str, documents.Documents]:
   }
 
 
+def open_file(path: str, key: str, data: typing.Any) -> documents.Documents:
+  """Returns the series of a file, of each of which the end is forecast.
+
+  Args:
+    path: the file, glob or folder.
+    key: what names it in messages.
+    data: section `data` of a run; its last horizon is held out.
+
+  Raises:
+    InputError: it can't be read, or a series isn't longer than the horizon.
+  """
+  raws = tables.read(path, key, data.table_options())
+  panel = panel_lib.of(raws, data.frequency, 'data.frequency')
+  begins = []
+  for each in panel.series:
+    begins.append(len(each.values_N) - data.horizon)
+    if begins[-1] < 1 or np.isnan(each.values_N[: begins[-1]]).all():
+      errors.refuse(
+        key,
+        path,
+        f'series {each.name!r} has no reading before its last {data.horizon}: '
+        'give a longer one',
+      )
+  return documents.whole(
+    series_lib.InMemorySeries(panel.series, begins, tables.files(path))
+  )
+
+
 def _trains(values_N):
   return np.count_nonzero(~np.isnan(values_N)) > 1
 

@@ -130,7 +130,7 @@ def test_numbers_are_no_texts_unless_they_are_said_to_be(tmp_path, values):
   path = tmp_path / 'a.csv'
   rows = ''.join(f'"{value}",{n % 2}\n' for n, value in enumerate(values))
   path.write_text(f'text,label\n{rows}')
-  with pytest.raises(errors.InputError, match='not yet series of numbers: na'):
+  with pytest.raises(errors.InputError, match="data.source='series': na"):
     resolved(path)
   assert resolved(path, numbers_as_text=True).field == 'text'
   path.write_text(f'text,label\n{rows}a film,1\nanother,0\nfine,1\nno,0\n')
