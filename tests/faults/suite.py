@@ -44,6 +44,11 @@ GROUPS = {  # by name of the case: who makes the attempts, and what is tested
     'CSV, JSON lines, Parquet and texts as spreadsheets, data frames and hubs '
     'write them, trained on, prepared, predicted, evaluated and scored',
   ),
+  "users' series": (
+    'series.tables',
+    'tables of series with text, infinities, dates of years 1 and 9999, two '
+    'frequencies, gaps, a million columns, trained on',
+  ),
   'texts that explode': (
     'exploding.texts',
     'patterns of names, chat templates and tokenizers that ask for more memory '

@@ -42,6 +42,7 @@ class Forked:
     options: base.Options,
   ) -> None:
     self._data: Any = options.data
+    scales: Any = tokenizer  # tokenizer_lib.Scales
     self._frequency = frequency_lib.Frequency.parse(self._data.frequency)
     self._given, self._firsts, lengths = [], [], []
     for n in range(len(documents)):
@@ -52,8 +53,8 @@ class Forked:
         end = origins(given, self._data.horizon)[-1] + 1
         first = max(end - options.length, 0)
       history_N = given.values_N[: given.begin or None]
-      scale = scaling.of(tokenizer, documents.name(n), history_N)
-      scaled_N = np.float32(scale.apply(given.values_N))
+      scale = scaling.of(scales, documents.name(n), history_N)
+      scaled_N = scale.apply(given.values_N).astype(np.float32)
       self._given.append(given._replace(values_N=scaled_N))
       self._firsts.append(first)
       # As of ids: the last reading of a part that trains isn't read.

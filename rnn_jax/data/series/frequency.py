@@ -40,9 +40,9 @@ EXAMPLES = "'h', '15min', 'D', 'B', 'W', 'M', '3M' or '12M'"
 
 
 class Frequency(NamedTuple):
-  """The time between two readings: `count` times `unit`; '': a step."""
+  """The time between two readings: `multiple` times `unit`; '': a step."""
 
-  count: int = 1
+  multiple: int = 1
   unit: str = ''
 
   @classmethod
@@ -58,12 +58,12 @@ class Frequency(NamedTuple):
     return cls(int(match[1] or 1), match[2])
 
   def __str__(self) -> str:
-    return f'{self.count if self.count > 1 else ""}{self.unit}'
+    return f'{self.multiple if self.multiple > 1 else ""}{self.unit}'
 
   @property
   def steps(self) -> int:
     """Nanoseconds of a fixed time; 0: it isn't one."""
-    return self.count * NANOSECONDS.get(self.unit, 0)
+    return self.multiple * NANOSECONDS.get(self.unit, 0)
 
   @property
   def season(self) -> int:
@@ -77,8 +77,8 @@ class Frequency(NamedTuple):
 
   def _usual(self):
     if self.unit == 'M':
-      return MONTHS.get(self.count, OTHER)
-    if self.count == 1 and self.unit in SEASONS:
+      return MONTHS.get(self.multiple, OTHER)
+    if self.multiple == 1 and self.unit in SEASONS:
       return SEASONS[self.unit]
     if self.steps and self.steps < DAY and DAY % self.steps == 0:
       return DAY // self.steps, DAY // self.steps
@@ -92,14 +92,16 @@ class Frequency(NamedTuple):
       times_N: int64, none before it.
     """
     if not self.unit:
-      whole, rest = np.divmod(times_N - start, self.count)
+      whole, rest = np.divmod(times_N - start, self.multiple)
     elif self.unit == 'B':
       days_N, first = _days(times_N), _days(np.int64(start))
-      whole, rest = np.divmod(np.busday_count(first, days_N), self.count)
+      whole, rest = np.divmod(np.busday_count(first, days_N), self.multiple)
       rest = rest + ~np.is_busday(days_N) + (times_N - start) % DAY
     elif self.unit == 'M':
       months_N, first = _months(times_N), _months(np.int64(start))
-      whole, rest = np.divmod((months_N - first).astype(np.int64), self.count)
+      whole, rest = np.divmod(
+        (months_N - first).astype(np.int64), self.multiple
+      )
       rest = rest + np.abs(self.times(start, whole) - times_N)
     else:
       whole, rest = np.divmod(times_N - start, self.steps)
@@ -109,14 +111,14 @@ class Frequency(NamedTuple):
     """Returns the times of places on the grid from `start`, int64."""
     places_N = np.asarray(places_N, np.int64)
     if not self.unit:
-      return start + places_N * self.count
+      return start + places_N * self.multiple
     if self.unit == 'B':
       days_N = np.busday_offset(
-        _days(np.int64(start)), places_N * self.count, roll='forward'
+        _days(np.int64(start)), places_N * self.multiple, roll='forward'
       )
       return days_N.astype('M8[ns]').astype(np.int64) + start % DAY
     if self.unit == 'M':
-      return self._of_months(start, places_N * self.count)
+      return self._of_months(start, places_N * self.multiple)
     return start + places_N * self.steps
 
   def _of_months(self, start, months_N):
@@ -156,7 +158,7 @@ class Frequency(NamedTuple):
 
   def _cycles(self):
     """Returns the cycles that readings pass through, 'day', 'week', 'year'."""
-    if not self.unit or (self.unit == 'M' and self.count % 12 == 0):
+    if not self.unit or (self.unit == 'M' and self.multiple % 12 == 0):
       return ()
     if self.unit in ('W', 'M'):
       return ('year',)

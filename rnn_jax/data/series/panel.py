@@ -108,8 +108,8 @@ def _on_grid(raw, grid, key):
     raise errors.InputError(
       f'{raw.where(n)}: series {raw.name!r} has '
       f'{tables.shown(int(raw.times_N[n]), raw.dated)}, and readings every '
-      f'{grid or grid.count} from {tables.shown(start, raw.dated)} on: correct '
-      f'the time, or give {key}'
+      f'{grid or grid.multiple} from {tables.shown(start, raw.dated)} on: '
+      f'correct the time, or give {key}'
     )
   length = int(places_N[-1]) + 1
   if length > LONGEST:

@@ -75,7 +75,7 @@ def fit(kind: str, log: bool, readings_N: np.ndarray, name: str) -> Scale:
     scale = (high - low) / NORMAL
   else:
     loc, scale = 0.0, np.mean(np.abs(x))
-  usable = np.isfinite(scale) and scale > np.finfo(np.float32).tiny
+  usable = np.isfinite(scale) and scale > np.finfo(np.float64).tiny
   return Scale(float(loc), float(scale) if usable else 1.0, log)
 
 
@@ -86,5 +86,6 @@ def of(scales: tokenizer_lib.Scales, name: str, history_N: np.ndarray) -> Scale:
     InputError: as `fit`.
   """
   if name in scales.fitted:
-    return Scale(*scales.fitted[name], scales.log)
+    loc, scale = scales.fitted[name]
+    return Scale(loc, scale, scales.log)
   return fit(scales.scaling, scales.log, history_N, name)

@@ -107,9 +107,9 @@ def load(data: Config) -> dict[str, documents.Documents]:
     InputError: a table can't be read, or no series is long enough to train on.
   """
   panel, ends = _panel(data)
-  parts, lengths = {}, []
-  for name in documents.SPLITS:
-    parts[name] = ([], [])
+  parts: dict[str, tuple[list[panel_lib.Series], list[int]]] = {
+    name: ([], []) for name in documents.SPLITS
+  }
   fitted, short = {}, 0
   for series, given in zip(panel.series, ends, strict=True):
     train, validation, test = _cuts(len(series.values_N), given, data)
@@ -122,7 +122,6 @@ def load(data: Config) -> dict[str, documents.Documents]:
     if data.log:  # readings that are held out, too
       scaling.fit(data.scaling, True, series.values_N, series.name)
     fitted[series.name] = [scale.loc, scale.scale]
-    lengths.append(train)
     for split, end, begin in (
       ('train', train, 0),
       ('validation', validation, train),
