@@ -3,14 +3,16 @@
     z_t = (x_{t-W+1..t} - loc_t) / scale_t      missing readings are 0
     u_t = W_in [z_t, observed_t, calendar_{t+1}, level_t] + b
     o_t = W_head norm(stack(u))_t + b
-    y_{t+h} = loc_t + scale_t head(o_t, anchor_{t,h})
+    y_{t+h} = loc_t + scale_t head(o_t, anchor_{t,h} + (W_direct z_t)_h)
 
 loc_t and scale_t are the mean and the mean absolute deviation of the window's
 observed readings, so that forecasts of c x + d are c y + d ("reversible
 instance normalization", Kim et al., 2022); without `normalize` they are 0 and
 1. The anchor is the forecast that the head corrects: the reading one season
-before, the last reading, or 0. The head starts at 0, so that an untrained model
-is that forecast. The stack is the one of a language model, and so is its state,
+before, the last reading, or 0. The head and W_direct, a linear forecast from
+the window (Zeng et al., "Are Transformers Effective for Time Series
+Forecasting?", 2023), start at 0, so that an untrained model is the anchor. The
+stack is the one of a language model, and so is its state,
 which is constant in size.
 
 Shapes: readings BxLxW, calendar BxLxF, forecasts BxLxH, H the horizon.
@@ -40,6 +42,7 @@ LOGICAL_AXES = {
   'input/kernel': '_xD',
   'input/bias': 'D',
   'norm/*': 'D',
+  'direct/kernel': '_x_',
   'head/kernel': 'Dx_',
   'head/bias': '_',
 }
@@ -91,6 +94,9 @@ class Forecaster(nn.Module):
     if config.block != 'plain':
       self.norm = blocks.norm(config, policy)
     self.drop = blocks.dropout(config)
+    self.direct = nn.Dense(
+      self.sizes.horizon, use_bias=False, kernel_init=nn.initializers.zeros
+    )
     self.head = nn.Dense(
       self.sizes.horizon * self.numbers.outputs,
       dtype=jnp.float32,
@@ -163,6 +169,7 @@ class Forecaster(nn.Module):
     out = self.head(x_BxLxD)
     shape = *out.shape[:2], self.numbers.outputs, self.sizes.horizon
     center_BxLxH = self._anchors(z, ~jnp.isnan(readings_BxLxW))
+    center_BxLxH += self.direct(z)
     return Forecasts(
       self.numbers.numbers(out.reshape(shape), center_BxLxH), loc, scale
     )
