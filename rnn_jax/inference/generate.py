@@ -395,7 +395,8 @@ def check_writes(config: config_lib.Config) -> None:
       kind = 'a class' if config.task.classifies else 'labels'
       does = f'predicts {kind}, not text: call predict, or use launch.predict'
     else:
-      does = 'writes no text: use launch.evaluate'
+      other = 'forecast' if config.task.reads_series else 'evaluate'
+      does = f'writes no text: use launch.{other}'
     errors.refuse('task.name', config.task.name, f'its model {does}')
 
 

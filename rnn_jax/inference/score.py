@@ -53,6 +53,12 @@ class Scorer:
       InputError: it predicts classes, or doesn't fit on this machine.
     """
     task = bundle.config.task
+    if task.reads_series:
+      errors.refuse(
+        'task.name',
+        task.name,
+        'the model reads numbers, not texts: use launch.evaluate',
+      )
     if task.classifies or not task.writes_text:
       errors.refuse(
         'task.name',

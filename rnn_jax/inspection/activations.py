@@ -30,6 +30,7 @@ from rnn_jax.models import blocks
 from rnn_jax.models import experts
 from rnn_jax.models import period
 from rnn_jax.models import remat
+from rnn_jax.models import series
 from rnn_jax.models import vision
 
 LOGIT, BINS = 16.0, 1024  # bins lie in [-LOGIT, LOGIT]; the rest at the ends
@@ -76,7 +77,7 @@ def layers_of(
   """Returns the observations of each layer on a batch, without dropout.
 
   Args:
-    model: a LanguageModel, or a Classifier of texts or of images.
+    model: a LanguageModel, a Forecaster, or a Classifier of texts or images.
     params: its parameters.
     batch: its rows begin with a zero state.
   """
@@ -108,6 +109,9 @@ def _by_layer(params):
 def _enter(model, params, batch):
   if isinstance(model, vision.Classifier):
     return model.apply({'params': params}, batch.image_BxHxWxC, method='read')
+  if isinstance(model, series.Forecaster):
+    readings = batch.readings_BxLxW, batch.calendar_BxLxF
+    return model.apply({'params': params}, *readings, method='read')
   tokens_BxL, starts_BxL = batch.tokens_BxL, batch.starts_BxL
   position_B, _ = model.apply({}, len(tokens_BxL), method='init_state')
   _, x_BxLxD = model.apply(

@@ -8,7 +8,7 @@ from rnn_jax.models import classifier
 from rnn_jax.models import period
 
 # Parts before the layers.
-FIRST = 'embedding', 'patches', 'token', 'positions'
+FIRST = 'embedding', 'patches', 'token', 'input', 'positions'
 
 
 def body(model: nn.Module, params: dict) -> tuple[nn.Module, dict]:

@@ -21,6 +21,7 @@ from jax import lax
 
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.inspection import anatomy
+from rnn_jax.models import series
 from rnn_jax.models import vision
 
 
@@ -76,7 +77,8 @@ def _rows(model, batch):
 def _gradients(task, params, batch, shape):
   """Returns the gradient of the batch's loss by its embeddings, BxLxD."""
   model, _ = anatomy.body(task.model, params)
-  entry = 'read' if isinstance(model, vision.Classifier) else 'embed'
+  reads = isinstance(model, (vision.Classifier, series.Forecaster))
+  entry = 'read' if reads else 'embed'
 
   def loss(shift_BxLxD):
     def shifted(run, inputs, options, context):

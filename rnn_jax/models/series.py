@@ -5,6 +5,7 @@
     o_t = W_head norm(stack(u))_t + b
     y_{t+h} = loc_t + scale_t head(o_t, anchor_{t,h} + (W_direct z_t)_h)
 
+level_t is log(scale_t / (|loc_t| + scale_t)) and the sign of loc_t;
 loc_t and scale_t are the mean and the mean absolute deviation of the window's
 observed readings, so that forecasts of c x + d are c y + d ("reversible
 instance normalization", Kim et al., 2022); without `normalize` they are 0 and
@@ -37,7 +38,6 @@ PyTree = Any
 ANCHORS = 'season', 'last', 'none'
 LEVEL = 0.01  # of the mean size of readings, in the scale of a flat window
 TINY = 1e-6  # the least scale, in scaled readings
-LOCAL = 2  # numbers of level_t: how far the readings spread, and their sign
 LOGICAL_AXES = {
   'input/kernel': '_xD',
   'input/bias': 'D',
@@ -143,6 +143,16 @@ class Forecaster(nn.Module):
     starts_BxL: jax.Array | None = None,
   ) -> tuple[PyTree, jax.Array]:
     """Returns (state, the head's inputs BxLxD)."""
+    x = self.read(readings_BxLxW, calendar_BxLxF)
+    state, x = self.stack(state, x, starts_BxL)
+    if blocks.drops_inputs(self.config):
+      x = self._dropped(x)
+    return state, self.norm(x) if self.config.block == 'residual' else x
+
+  def read(
+    self, readings_BxLxW: jax.Array, calendar_BxLxF: jax.Array
+  ) -> jax.Array:
+    """Returns the first block's inputs, BxLxD."""
     z, loc, scale = normalized(readings_BxLxW, self.normalize)
     observed = ~jnp.isnan(readings_BxLxW)
     local = jnp.log(scale / (jnp.abs(loc) + scale)), jnp.sign(loc)
@@ -151,12 +161,7 @@ class Forecaster(nn.Module):
     x = self.input(u.astype(self.policy.activations))
     if not blocks.drops_inputs(self.config):
       x = self._dropped(x)
-    if self.config.block == 'normed':
-      x = self.norm(x)
-    state, x = self.stack(state, x, starts_BxL)
-    if blocks.drops_inputs(self.config):
-      x = self._dropped(x)
-    return state, self.norm(x) if self.config.block == 'residual' else x
+    return self.norm(x) if self.config.block == 'normed' else x
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))

@@ -153,8 +153,9 @@ def parse(raw: ml_collections.ConfigDict, length: int) -> config_lib.Config:
     if 'boundaries' in raw.data:
       raw.data.boundaries = ()
   config = config_lib.parse(raw)
-  # A model's head has the size of the classes.
-  if config.task.classifies and not config.data.classes:
+  # A model's head has the size of the classes, or of the horizon.
+  open_classes = config.task.classifies and not config.data.classes
+  if open_classes or config.task.reads_series:
     return resolve.of_data(config)
   return config
 
@@ -172,7 +173,7 @@ def make(
   data = config.data
   if devices is None and target.used():
     devices = target.devices(mesh_lib.fewest(config.mesh))
-  if data.tokenizer == 'bytes':
+  if data.tokenizer in ('bytes', 'scales'):
     tokenizer = tokenizer_lib.Bytes()
   else:
     words = data.tokenizer == 'bpe' and data.pre_tokenizer == 'whitespace'
@@ -187,11 +188,15 @@ def random_batch(
 ) -> batch_lib.Batch:
   """Returns rows of data.length random tokens, each predicting the next.
 
+  Of series of numbers, readings.
+
   A row that a head classifies has its class at the last step.
   """
   rng = np.random.default_rng(seed)
   if config.task.reads_images:
     return _random_images(config, rows, rng)
+  if config.task.reads_series:
+    return _random_series(config, rows, rng)
   shape = rows, config.data.length
   ids = rng.integers(0, vocabulary, (rows, shape[1] + 1), np.int32)
   targets = ids[:, 1:].copy()
@@ -202,6 +207,17 @@ def random_batch(
   starts[:, 0] = 1
   return batch_lib.Batch(
     ids[:, :-1].copy(), targets, np.ones(shape, np.float32), starts
+  )
+
+
+def _random_series(config, rows, rng):
+  batch = rows_lib.blank_series(rows, config.data.length, config.data.widths)
+  batch.starts_BxL[:, 0] = 1
+  return batch._replace(
+    weights_BxL=np.ones_like(batch.weights_BxL),
+    readings_BxLxW=rng.random(batch.readings_BxLxW.shape, np.float32),
+    calendar_BxLxF=rng.random(batch.calendar_BxLxF.shape, np.float32),
+    future_BxLxH=rng.random(batch.future_BxLxH.shape, np.float32),
   )
 
 
