@@ -14,6 +14,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.sources import csv
 from rnn_jax.data.sources import jsonl
+from rnn_jax.data.sources import series
 from rnn_jax.data.text import tokenizer
 from rnn_jax.data.text.examples import dialogue
 from rnn_jax.models import language_model
@@ -59,6 +60,12 @@ OWN_DATA = {
     'evaluate.length': 64,
     'data.word_problem.test_length': 64,
     'data.word_problem.examples': 60,
+  },
+  'm4_hourly': {
+    'data.path': '{folder}/series.csv',
+    'data.test_path': '{folder}/later.csv',
+    'data.horizon': 4,
+    'data.window': 24,
   },
   'memory_lab': TEXT | {'data.vocabulary': 300},
   'published': TEXT | {'data.vocabulary': 300},
@@ -237,6 +244,10 @@ def _folder(tmp_path_factory):
   lines = [json.dumps(row) for row in rows]
   (folder / 'train.jsonl').write_text('\n'.join(lines[:16]))
   (folder / 'validation.jsonl').write_text('\n'.join(lines[16:]))
+  for name, length in (('series', 60), ('later', 4)):
+    rows = [f'H{n},' + ','.join(map(str, range(n, n + length))) for n in (1, 2)]
+    header = ','.join(f'V{n}' for n in range(length + 1))
+    (folder / f'{name}.csv').write_text('\n'.join([header, *rows]))
   for label, level in (('dark', 60), ('light', 190)):
     (folder / 'images' / label).mkdir(parents=True)
     for n in range(24):
@@ -307,6 +318,17 @@ def test_the_text_classifier_has_its_sample_beside_it():
   }
   assert splits['test'].names[0].startswith('T-')
   assert sum(x.stat().st_size for x in module.SAMPLE.parent.iterdir()) < 120_000
+
+
+def test_the_sample_of_series_has_its_times_beside_it():
+  module = importlib.import_module('configs.forecasting')
+  config = resolve.of_data(config_lib.parse(module.get_config()))
+  data = config.data
+  assert (data.frequency, data.season, data.horizon) == ('h', 24, 48)
+  splits = series.load(data)
+  assert {x: splits[x].names for x in splits} == dict.fromkeys(
+    ('train', 'validation', 'test'), ('library', 'pool')
+  )
 
 
 def test_the_sample_of_dialogues_is_one():

@@ -68,8 +68,9 @@ def same(a, b):
   )
 
 
-@pytest.mark.parametrize('scaling', ('window', 'standard'))
-@pytest.mark.parametrize('head', ('quantiles', 'student_t'))
+@pytest.mark.parametrize(
+  ('scaling', 'head'), (('window', 'quantiles'), ('standard', 'student_t'))
+)
 def test_a_stream_is_the_series_read_from_its_start(path, scaling, head):
   changes = {'data.scaling': scaling, 'task.head': head}
   model = model_lib.Model(make_bundle(path, **changes))

@@ -82,9 +82,7 @@ def test_parts_follow_each_other_and_only_the_last_horizon_is_forecast(path):
     assert examples.origins(whole[split][0], 5)[0] == place
 
 
-@pytest.mark.parametrize(
-  'scaling', ('window', 'mean_abs', 'standard', 'robust')
-)
+@pytest.mark.parametrize('scaling', ('window', 'robust'))
 def test_nothing_after_the_cut_changes_a_forecast(path, scaling):
   """By a bit: of the held-out splits, whatever their readings are."""
   raw = series.raw_config(path, **{'data.scaling': scaling})
@@ -105,7 +103,7 @@ def test_nothing_after_the_cut_changes_a_forecast(path, scaling):
       forecast(state, steps.readings_LxW[None], steps.calendar_LxF[None])
     )
 
-  @settings(max_examples=6, deadline=None)
+  @settings(max_examples=4, deadline=None)
   @given(st.floats(-1e6, 1e6), st.integers(55, 59))
   def check(value, place):
     frame = series.frame()

@@ -6,8 +6,8 @@
 "Forked horizons" (Wen et al., "A Multi-Horizon Quantile Recurrent Forecaster",
 2017): one pass over a row trains on every cut of it. Readings are scaled
 (scaling.py); missing ones, and those outside of the series, are NaN. A step has
-the weight of the part of its horizon that is observed; it has none before half
-a season, or half of the window, has been observed.
+the weight of the part of its horizon that is observed. It has none where its
+window has too few readings to tell their spread: half a season, and LEAST.
 
 Of a held-out document one step forecasts, or with more horizons held out every
 H-th: those of the origins. The example is what fits a row up to the last one.
@@ -27,6 +27,7 @@ from rnn_jax.data.text import documents as documents_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import base
 
+LEAST = 8  # readings of a window, or half of a shorter one
 windows = np.lib.stride_tricks.sliding_window_view
 
 
@@ -102,7 +103,8 @@ def steps(
     weights_L *= chosen
   else:
     observed_L = np.sum(~np.isnan(seen_LxW), 1)
-    weights_L *= observed_L >= max(min(data.season, W) // 2, 1)
+    least = max(min(data.season, W) // 2, min(LEAST, W // 2))
+    weights_L *= observed_L >= least
   return rows_lib.Steps(seen_LxW, calendar_LxF, future_LxH, weights_L)
 
 
