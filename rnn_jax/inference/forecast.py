@@ -101,11 +101,8 @@ class Forecaster:
     self._params = jax.device_put(params, jax.local_devices()[0])
     self.levels: tuple[float, ...] = bundle.config.task.quantiles
     self.horizon: int = self._data.horizon
+    self._head = self._model.bind({}).numbers
     self._frequency = frequency_lib.Frequency.parse(self._data.frequency)
-
-  @property
-  def _head(self):
-    return self._model.bind({}).numbers
 
   def check(self, horizon: int, levels: Sequence[float]) -> None:
     """Checks what is asked of a forecast.

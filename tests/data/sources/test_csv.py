@@ -140,7 +140,5 @@ def test_numbers_are_no_texts_unless_they_are_said_to_be(tmp_path, values):
 def test_columns_of_numbers_only_say_what_is_read(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_text('x1,x2,label\n1,2,0\n3,4,1\n5,6,0\n7,8,1\n')
-  with pytest.raises(
-    errors.InputError, match='no column of texts.*not yet ser'
-  ):
+  with pytest.raises(errors.InputError, match='no column of texts.*series of'):
     resolved(path)
