@@ -39,6 +39,9 @@ def get_config():
 
   config.optimizer.learning_rate = 3e-3
   config.optimizer.ema_decay = 0.98
+  config.schedule.warmup_steps = 20
+  config.schedule.final_learning_rate = 1e-4
+
   config.train.steps = 600
   config.train.log_every = 25
   config.train.checkpoint_every = 200
