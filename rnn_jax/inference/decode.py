@@ -31,6 +31,7 @@ import numpy as np
 from rnn_jax.inference import row_adapters
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
+from rnn_jax.models import fixed_order
 from rnn_jax.models import packed_weights
 
 PREFILL_MULTIPLE = 64
@@ -252,8 +253,11 @@ def apply(
   # Otherwise XLA unpacks some of them once, before the loop over steps.
   params, state = jax.lax.optimization_barrier((params, state))
   whole = packed_weights.unpack(params)  # XLA drops what nobody reads
+  inputs = {'params': whole}, state, tokens_BxL, starts_BxL
   with packed_weights.multiplying(params, alike):
-    return run({'params': whole}, state, tokens_BxL, starts_BxL)
+    if tokens_BxL.shape[1] > 1:
+      return run(*inputs)
+    return fixed_order.evaluate(run, *inputs)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
@@ -313,11 +317,15 @@ def _nothing(B, options):
 def _advance(run, kind, rows, keys_B, allowed_BxM, loop):
   """Makes one token of each row: the body of `decode`."""
   state, logits_BxV, position_B, memory = loop.carry
-  z_BxV = logits_BxV
-  if kind.adjusts:
-    z_BxV = sampler.adjust(z_BxV, rows, position_B, memory, allowed_BxM)
   keys_B = jax.vmap(jax.random.fold_in)(keys_B, position_B)
-  token_B = sampler.choose(keys_B, z_BxV, rows, kind)
+
+  def choose(keys_B, z_BxV, *others):
+    if kind.adjusts:
+      z_BxV = sampler.adjust(z_BxV, rows, *others)
+    return sampler.choose(keys_B, z_BxV, rows, kind)
+
+  given = keys_B, logits_BxV, position_B, memory, allowed_BxM
+  token_B = fixed_order.evaluate(choose, *given)
   made = token_B, *sampler.logprobs(logits_BxV, token_B, rows, kind)
   state, logits_BxV = run(state, token_B)
 

@@ -124,10 +124,13 @@ class Generator:
     tokenizer: tokenizer_lib.Tokenizer,
     asks: bool = False,
     weights: str = 'float32',
+    batch_invariant: bool = False,
   ):
     """Takes a model and its parameters; `weights` is their format.
 
-    Parameters that are packed already stay as they are.
+    Parameters that are packed already stay as they are. Small float32 matrices
+    are packed if texts are to be `batch_invariant`, the same to the bit in any
+    batch; their steps take longer.
 
     Raises:
       InputError: `weights` is not in WEIGHTS.
@@ -139,9 +142,9 @@ class Generator:
       tokenizer, turns.of(tokenizer), asks, self.model.longest
     )
     device = jax.local_devices()[0]
-    if not packed_weights.is_packed(params):
+    if batch_invariant or not packed_weights.is_packed(params):
       params = jax.device_put(params, device)
-      params = packed_weights.pack_to_serve(params, weights)
+      params = packed_weights.pack_to_serve(params, weights, batch_invariant)
     self.params = layers.place(params, device)
     self._programs: collections.OrderedDict[Any, Any]
     self._programs = collections.OrderedDict()
@@ -153,11 +156,12 @@ class Generator:
     workdir: str | os.PathLike,
     checkpoint: str | int = 'best',
     weights: str = 'float32',
+    batch_invariant: bool = False,
   ) -> 'Generator':
     """Restores a run: its 'best' or 'latest' checkpoint, or that of a step.
 
     If none was evaluated, the best is the latest. Matrices are held in one of
-    WEIGHTS: see ops/products/formats.py.
+    WEIGHTS, see ops/products/formats.py; `batch_invariant` is __init__'s.
 
     Raises:
       InputError: `workdir` has no run or no such checkpoint, or `weights` is
@@ -166,11 +170,14 @@ class Generator:
     check_weights(weights)
     check_writes(config_lib.parse(workdir_lib.load_config(workdir)))
     bundle = bundle_lib.read(workdir, checkpoint, weights=weights)
-    return cls.from_bundle(bundle, weights)
+    return cls.from_bundle(bundle, weights, batch_invariant)
 
   @classmethod
   def from_bundle(
-    cls, bundle: bundle_lib.Bundle, weights: str = 'float32'
+    cls,
+    bundle: bundle_lib.Bundle,
+    weights: str = 'float32',
+    batch_invariant: bool = False,
   ) -> 'Generator':
     """Returns the generator of a model.
 
@@ -181,7 +188,8 @@ class Generator:
     check_writes(config)
     model = language_model.from_config(config, bundle.tokenizer.size)
     asks = config.task.answers
-    made = cls(model, bundle.params, bundle.tokenizer, asks, weights)
+    formats = weights, batch_invariant
+    made = cls(model, bundle.params, bundle.tokenizer, asks, *formats)
     if config.task.classifies:  # a text and its class aren't turns
       framing = turns.Framing(bundle.tokenizer)
       made.prompts = dataclasses.replace(made.prompts, framing=framing)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax.inference import sampling
+from rnn_jax.ops import fixed_order
 
 WORD = 32  # allowed tokens in a word of the mask
 COLDEST = 1e-30  # a temperature that float32 can still divide by
@@ -131,7 +132,7 @@ def choose(
 
   def sample(width):
     if width == sampling.GREEDY:
-      return _most_likely(logits_BxV)
+      return fixed_order.argmax(logits_BxV)
     return _draw_among(width, uniform_B, logits_BxV, rows)
 
   if len(kind.widths) == 1:
@@ -149,14 +150,6 @@ def choose(
       token_B,
     )
   return token_B
-
-
-def _most_likely(logits_BxV):
-  """Returns the first of the largest; XLA's argmax on a CPU takes longer."""
-  V = logits_BxV.shape[1]
-  is_largest = logits_BxV >= jnp.max(logits_BxV, -1, keepdims=True)
-  index = jnp.where(is_largest, jnp.arange(V, dtype=jnp.int32)[None], V - 1)
-  return jnp.min(index, -1)
 
 
 def _draw_among(width, uniform_B, logits_BxV, rows):
@@ -214,7 +207,7 @@ def logprobs(
   They are the model's, whatever the sampling. K is that of the kind; they are
   zeros if no row wants any.
   """
-  total_B = jax.nn.logsumexp(logits_BxV, -1)
+  total_B = fixed_order.logsumexp(logits_BxV)
   chosen = jnp.take_along_axis(logits_BxV, token_B[:, None], -1)[:, 0]
   K = kind.alternatives
 

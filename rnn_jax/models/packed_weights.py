@@ -41,16 +41,19 @@ def pack(
   return _map(lambda x: _each(run, x), params, least)
 
 
-def pack_to_serve(params: PyTree, format: str) -> PyTree:
+def pack_to_serve(
+  params: PyTree, format: str, batch_invariant: bool = False
+) -> PyTree:
   """Returns parameters packed where that saves memory or time.
 
-  In float32 it saves time, of large matrices in C++, and else nothing.
+  In float32 it saves time, of large matrices in C++, and else nothing; small
+  ones are packed too if rows are to be `batch_invariant`. Packed ones stay.
   """
   if format != 'float32':
     return pack(params, format)
   if products.lacking_native():
     return params
-  return pack(params, format, least=LARGE)
+  return pack(params, format, least=0 if batch_invariant else LARGE)
 
 
 def panels(params: PyTree, format: str) -> PyTree:
@@ -97,14 +100,26 @@ def _map(run, params, least, turn=lambda x: x.swapaxes(-1, -2)):
   """Returns parameters with run(x) of those that are packed."""
 
   def packed(path, x):
-    name = path[-1].key
-    if name not in ('kernel', 'embedding') or x.ndim < 2:
+    if not _is_matrix(path, x):
       return x
     if x.shape[-2] * x.shape[-1] < least:
       return x
-    return run(turn(x) if name == 'embedding' else x)
+    return run(turn(x) if path[-1].key == 'embedding' else x)
 
-  return jax.tree.map_with_path(packed, params)
+  return jax.tree.map_with_path(packed, params, is_leaf=_is_packed)
+
+
+def _is_matrix(path, x):
+  """Returns whether `pack` packs a parameter."""
+  if _is_packed(x):
+    return False
+  return path[-1].key in ('kernel', 'embedding') and x.ndim > 1
+
+
+def is_wholly_packed(params: PyTree) -> bool:
+  """Returns whether all matrices that `pack` packs are packed."""
+  leaves = jax.tree.leaves_with_path(params, is_leaf=_is_packed)
+  return not any(_is_matrix(path, x) for path, x in leaves)
 
 
 def _turned(x):

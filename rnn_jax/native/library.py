@@ -31,6 +31,7 @@ SOURCES = (
   'gated_layers.cc',
   'slstm.cc',
   'products.cc',
+  'rows.cc',
 )
 TARGETS = (  # names of the handlers
   'gla_forward',
@@ -59,6 +60,13 @@ TARGETS = (  # names of the handlers
   'product_int8',
   'product_int8_blocks',
   'product_int4',
+  'row_sums',
+  'row_norm',
+  'row_logsumexp',
+  'row_argmax',
+  'row_products',
+  'row_function',
+  'row_one',
 )
 FOLDER = pathlib.Path(__file__).parent
 _LOCK = threading.Lock()

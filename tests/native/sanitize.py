@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax.native import library
+from rnn_jax.ops import fixed_order
 from rnn_jax.ops import gated
 from rnn_jax.ops import gated_layers
 from rnn_jax.ops import products
@@ -96,9 +97,8 @@ def projected():
         layout,
         state,
         x,
+        gla_projected.Weights(taps, gate_bias=bias),
         inputs=inputs,
-        taps=taps,
-        bias=bias,
         starts_BxL=starts,
         segment=2,
       )
@@ -164,6 +164,27 @@ def packed_products():
     yield format, B, K, F
 
 
+def rows_in_fixed_order():
+  for B, N in itertools.product((1, 3), (*WIDTHS, 4097)):
+    x, scale, w = _arrays((B, N), (1, N), (3, N))
+
+    def run(x, w):
+      sums = [jnp.sum(x, axis) for axis in (0, 1, (0, 1))]
+      both = x @ w.T, x.T @ (x[:, :1] @ w[:1])
+      functions = jnp.exp(x), jnp.tanh(x), jnp.log1p(jnp.exp(x)), jnp.sin(x)
+      return sums, both, functions
+
+    results = (
+      fixed_order.evaluate(run, x, w),
+      fixed_order.norm(x, scale, scale, epsilon=1e-6, centered=True),
+      fixed_order.norm(x, epsilon=1e-6),
+      fixed_order.logsumexp(x),
+      fixed_order.argmax(x),
+    )
+    jax.block_until_ready(results)
+    yield B, N
+
+
 def main():
   if why := library.lacking():
     raise SystemExit(f'nothing is checked: {why}')
@@ -177,6 +198,7 @@ def main():
     layered_cells,
     slstm_cells,
     packed_products,
+    rows_in_fixed_order,
   ):
     count = sum(1 for _ in kernel())
     print(f'{kernel.__name__}: {count} shapes', flush=True)

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax.ops import fixed_order
 from rnn_jax.ops import gla
 from rnn_jax.ops import products
+from tests.ops import test_fixed_order
 from tests.ops import test_gated_layers
 from tests.ops import test_products
 from tests.ops.gla import test_projected
@@ -56,9 +58,26 @@ def product(format):
   return products.multiply(test_products.draw(3, 600), packed)
 
 
+def in_fixed_order():
+  """Rows that are long enough for several threads."""
+  x = test_fixed_order.draw(3, 70_001)
+
+  def run(x):
+    scores = jnp.einsum('bn,cn->bc', x, jnp.sin(x))
+    return jnp.sum(x, 1), jnp.sum(x, 0), scores, jnp.exp(x)
+
+  return (
+    fixed_order.norm(x, epsilon=1e-6, centered=True),
+    fixed_order.logsumexp(x),
+    fixed_order.argmax(x),
+    fixed_order.evaluate(run, x),
+  )
+
+
 CASES = {
   'gla': recurrence,
   'gla from its projection': projected,
+  'sums, products and functions': in_fixed_order,
   **{
     f'{kind} {depth}': functools.partial(layers, kind, depth)
     for kind, depth in test_gated_layers.KINDS
