@@ -76,7 +76,11 @@ class Served:
         )
     table = row_adapters.make_table([*adapters.values()])
     row_adapters.check(model, source.params, table)
-    self.weights = decode.Weights(source.params, jax.device_put(table))
+    # So that a step's rows don't depend on their number.
+    params = packed_weights.pack_to_serve(
+      source.params, 'float32', batch_invariant=True
+    )
+    self.weights = decode.Weights(params, jax.device_put(table))
     self.adapter = 0
     self.names = (*adapters,)
     self._all = {'': self}  # those that share parameters, by name
