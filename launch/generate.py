@@ -61,6 +61,11 @@ WEIGHTS = flags.DEFINE_enum(
   ['float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'],
   'Format of the weights in memory.',
 )
+DRAFT_TOKENS = flags.DEFINE_integer(
+  'draft_tokens',
+  0,
+  'Tokens that the text may repeat, checked at a time; 0: none are.',
+)
 
 
 def main(_):
@@ -77,9 +82,13 @@ def main(_):
     seed=SEED.value,
     stop=tuple(STOP.value),
     continues=CONTINUES.value,
+    draft_tokens=DRAFT_TOKENS.value,
   )
   generator = generate.Generator.from_workdir(
-    WORKDIR.value, CHECKPOINT.value, WEIGHTS.value
+    WORKDIR.value,
+    CHECKPOINT.value,
+    WEIGHTS.value,
+    batch_invariant=DRAFT_TOKENS.value > 0,
   )
   if CHAT.value:
     _chat(generator, options)

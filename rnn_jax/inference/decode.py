@@ -232,6 +232,7 @@ def apply(
   starts_BxL: jax.Array | None = None,
   method: Callable[..., Any] | str = '__call__',
   alike: bool = True,
+  stepwise: bool = False,
 ) -> tuple[Any, jax.Array]:
   """Runs a model within a loop: packed parameters stay packed outside it.
 
@@ -243,6 +244,8 @@ def apply(
     starts_BxL: where documents begin; None: nowhere.
     method: of the model.
     alike: see packed_weights.multiplying.
+    stepwise: whether several tokens are computed in the order of single steps,
+      where matrices are packed.
 
   Returns:
     What `method` returns: (state, logits_BxLxV).
@@ -254,8 +257,8 @@ def apply(
   params, state = jax.lax.optimization_barrier((params, state))
   whole = packed_weights.unpack(params)  # XLA drops what nobody reads
   inputs = {'params': whole}, state, tokens_BxL, starts_BxL
-  with packed_weights.multiplying(params, alike):
-    if tokens_BxL.shape[1] > 1:
+  with packed_weights.multiplying(params, alike and not stepwise):
+    if tokens_BxL.shape[1] > 1 and not stepwise:
       return run(*inputs)
     return fixed_order.evaluate(run, *inputs)
 
@@ -290,7 +293,7 @@ def decode(
   rows = sampling.unpack(packed)
   run = stepping(model, weights, rows.adapter_B)
   keys_B = sampler.keys(rows)
-  nothing = _nothing(len(keys_B), options)
+  produced = nothing(len(keys_B), options)
 
   def unfinished(loop):
     return (loop.step < count) & ~jnp.all(loop.done_B)
@@ -298,12 +301,13 @@ def decode(
   def advance(loop):
     return _advance(run, options.kind, rows, keys_B, allowed_BxM, loop)
 
-  loop = _Loop(jnp.int32(0), ~rows.active_B, carry, nothing)
+  loop = _Loop(jnp.int32(0), ~rows.active_B, carry, produced)
   loop = jax.lax.while_loop(unfinished, advance, loop)
   return loop.carry, loop.produced
 
 
-def _nothing(B, options):
+def nothing(B: int, options: Options) -> Produced:
+  """Returns room for the tokens of B rows."""
   N, K = options.buffer, options.kind.alternatives
   return Produced(
     jnp.zeros(B, jnp.int32),

@@ -33,6 +33,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
 from rnn_jax.inference import decode
+from rnn_jax.inference import drafts
 from rnn_jax.inference import layers
 from rnn_jax.inference import prompts as prompts_lib
 from rnn_jax.inference import sampler
@@ -50,6 +51,7 @@ from rnn_jax.system import host
 WEIGHTS = products.FORMATS
 SLICE = 16  # tokens between two checks by the host
 LONGEST = 4096  # tokens per call to the device
+MOST_DRAFTED = 16
 PROGRAMS = 16  # that a generator keeps: those used last
 TOKEN_BYTES = 48  # of a new token and its log probability, in lists
 
@@ -66,9 +68,15 @@ class Options(text_lib.Options):
 
   continues: bool = False  # prompts are within a document, not at its start
   batch_size: int = 64  # prompts at a time
+  # Tokens that a text may repeat, checked at a time (drafts.py); 0: none are.
+  draft_tokens: int = 0
 
   def __post_init__(self):
     super().__post_init__()
+    if not 0 <= self.draft_tokens <= MOST_DRAFTED:
+      errors.refuse(
+        'draft_tokens', self.draft_tokens, f'give 0 to {MOST_DRAFTED}'
+      )
     if self.batch_size < 1:
       errors.refuse('batch_size', self.batch_size, 'give 1 or more')
 
@@ -82,6 +90,7 @@ class Timing:
   decode_seconds: float = 0.0
   prompt_tokens: int = 0
   new_tokens: int = 0
+  draft_calls: int = 0  # of the model, where tokens were drafted
 
   @property
   def tokens_per_second(self) -> float:
@@ -104,6 +113,7 @@ class _Batch(NamedTuple):
   first: int  # the index of the first row among those of the seed
   options: Options
   listener: Listener | None  # None: nobody waits for parts of the texts
+  prompts: list[np.ndarray]
 
 
 class Generator:
@@ -227,7 +237,7 @@ class Generator:
     with activity.doing('generating', len(prompts), 'texts') as done:
       for first in range(0, len(prompts), options.batch_size):
         own = ids[first : first + options.batch_size]
-        batch = self._batch(len(own), first, options, listener)
+        batch = self._batch(own, first, options, listener)
         carry = self._prefill(own, options, timing)
         for _ in self._slices(batch, carry, timing):
           _show(batch)
@@ -257,7 +267,11 @@ class Generator:
 
   def _parts(self, ids, options):
     parts: list[str] = []
-    batch = self._batch(1, 0, options, lambda _, text: parts.append(text))
+
+    def keep(_, text):
+      parts.append(text)
+
+    batch = self._batch([ids], 0, options, keep)
     timing = Timing()
     carry = self._prefill([ids], options, timing)
     for _ in self._slices(batch, carry, timing):
@@ -297,7 +311,7 @@ class Generator:
     state, logits_1xV = read(self._weights, *arguments)
     carry = decode.Carry(state, logits_1xV, jax.device_put(np.zeros(1, 'i4')))
     carry = self._remember(carry, [ids], options)
-    batch = self._batch(1, index, options, listener)
+    batch = self._batch([ids], index, options, listener)
     last = carry
     for last in self._slices(batch, carry, timing):  # noqa: B007
       _show(batch)
@@ -308,9 +322,9 @@ class Generator:
     self.prompts.check(ids, options)
     return ids
 
-  def _batch(self, count, first, options, listener):
-    rows = [text_lib.Row(self.tokenizer, options) for _ in range(count)]
-    return _Batch(rows, first, options, listener)
+  def _batch(self, ids, first, options, listener):
+    rows = [text_lib.Row(self.tokenizer, options) for _ in ids]
+    return _Batch(rows, first, options, listener, ids)
 
   def _text(self, prompt):
     return prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
@@ -346,6 +360,11 @@ class Generator:
     most = min(LONGEST if whole else SLICE, options.max_new_tokens)
     adjusts = options.min_new_tokens > 0
     kind = options.sampling.kind(self.tokenizer.size, adjusts)
+    drafted, past = options.draft_tokens, None
+    if drafted:
+      self._check_drafts(options)
+      past = drafts.history(batch.prompts, options.max_new_tokens + drafted + 1)
+      past = jax.device_put(past)
     fixed = decode.Options(kind, decode.buffer_size(most))
     table = sampling_lib.make_table(len(rows))
     for n in range(len(rows)):
@@ -354,14 +373,33 @@ class Generator:
     while not all(row.reason for row in rows):
       table.active_B[:] = [not row.reason for row in rows]
       inputs = sampling_lib.pack(table), np.int32(most)
-      arguments = (carry, *jax.device_put(inputs))
-      program = self._program(decode.decode, (fixed,), arguments, timing)
+      inputs = jax.device_put(inputs)
+      function, static, arguments = decode.decode, (fixed,), (carry, *inputs)
+      if past is not None:
+        function, static = drafts.decode, (fixed, drafted)
+        arguments = carry, past, *inputs
+      program = self._program(function, static, arguments, timing)
       begin = time.perf_counter()
-      carry, produced = program(self._weights, *arguments)
+      carry, *others, produced = program(self._weights, *arguments)
+      if others:
+        past, calls = others
+        timing.draft_calls += int(jax.device_get(calls))
       made = jax.device_get(produced[:3])  # nobody asks for alternatives
       timing.decode_seconds += time.perf_counter() - begin
       _read(rows, *made)
       yield carry
+
+  def _check_drafts(self, options):
+    """Checks that tokens may be drafted.
+
+    Raises:
+      InputError: they may not.
+    """
+    why = drafts.lacking(self.model, self.params)
+    if options.sampling.remembers or options.min_new_tokens:
+      why = 'penalties, biases and min_new_tokens depend on each token'
+    if why:
+      errors.refuse('draft_tokens', options.draft_tokens, f'{why}: give 0')
 
   def _program(self, function, fixed, arguments, timing):
     """Returns the compiled `function` for arguments of these shapes."""
