@@ -47,6 +47,8 @@ def lacking(model: nn.Module, params: Any) -> str:
       'a draft changes no bit only if all matrices are packed '
       '(batch_invariant=True, or other weights)'
     )
+  if model.policy.activations != jnp.float32:
+    return 'activations in bfloat16 are rounded in another way'
   if 'latent_attention' in model.config.pattern:
     return "the cell 'latent_attention' reads tokens in one way only"
   return ''
