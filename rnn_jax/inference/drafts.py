@@ -67,7 +67,7 @@ def history(prompts: list[np.ndarray], more: int) -> History:
   tokens = np.zeros((len(prompts), decode_lib.buffer_size(longest)), np.int32)
   for row, ids in enumerate(prompts):
     tokens[row, : len(ids)] = ids
-  return History(tokens, np.int32([len(ids) for ids in prompts]))
+  return History(tokens, np.array([len(ids) for ids in prompts], np.int32))
 
 
 def look_up(past: History, count: int) -> tuple[jax.Array, jax.Array]:
@@ -196,10 +196,10 @@ class _Step(NamedTuple):
   weights: decode_lib.Weights
   rows: sampling.Rows
   keys_B: jax.Array
-  count: jax.Array
+  most: jax.Array
 
   def active(self, loop):
-    return ~loop.done_B & (loop.produced.made_B < self.count)
+    return ~loop.done_B & (loop.produced.made_B < self.most)
 
   def choose(self, logits_BxV, position_B, repeats=1):
     """Returns (token_B, its logprob_B) of `repeats` places of each row."""
@@ -281,7 +281,7 @@ class _Step(NamedTuple):
     open_BxN = tokens_BxT[:, :-1] != self.rows.boundary_B[:, None]
     more_B = jnp.cumprod(same_BxN & open_BxN, 1).sum(1)
     limit_B = self.rows.limit_B - loop.carry.position_B - 1
-    room_B = self.count - loop.produced.made_B - 1
+    room_B = self.most - loop.produced.made_B - 1
     most_B = jnp.minimum(limit_B, room_B)
     return jnp.clip(jnp.minimum(more_B, most_B), 0).astype(jnp.int32)
 

@@ -160,7 +160,8 @@ class Slots:
       all(row == wanted[slot % len(read)] for slot, row in enumerate(own))
       for own in rows.values()
     ]
-    self._programs = widths_lib.only(self._programs, agree)
+    if not all(agree):
+      self._programs = widths_lib.only(self._programs, agree)
     self.reset()
 
   def _rows(self, program, weights, read, adapter):
@@ -197,8 +198,7 @@ class Slots:
       memory = jax.device_put(memory, self._device)
     assert job.read is not None
     while self._programs[self._level].width <= slot:
-      self._carry = self._programs[self._level].grow(self._carry)
-      self._level += 1
+      self._resize(self._programs[self._level].grow, 1)
     self._carry = self._put(
       self._programs[self._level], self._carry, slot, job.read, memory
     )
@@ -245,9 +245,13 @@ class Slots:
       if self.rows[slot] is not None:
         self._move(slot, self.rows.index(None))
     while self._level > level:
-      self._carry = self._programs[self._level].shrink(self._carry)
-      self._level -= 1
+      self._resize(self._programs[self._level].shrink, -1)
       self._table_on_device = None
+
+  def _resize(self, resize, change):
+    assert resize is not None
+    self._carry = resize(self._carry)
+    self._level += change
 
   def _move(self, slot, free):
     numbers = self._numbers[slot], self._numbers[free]

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnn_jax.inference import decode
+from rnn_jax.inference import decode as decode_lib
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
 
@@ -46,15 +46,15 @@ class Program:
   """
 
   width: int
-  decode: Callable[..., tuple[decode.Carry, decode.Produced]]
-  place: Callable[..., decode.Carry]
-  move: Callable[..., decode.Carry]
+  decode: Callable[..., tuple[decode_lib.Carry, decode_lib.Produced]]
+  place: Callable[..., decode_lib.Carry]
+  move: Callable[..., decode_lib.Carry]
   none_allowed: jax.Array
-  shapes: decode.Carry
-  grow: Callable[[decode.Carry], decode.Carry] | None = None
-  shrink: Callable[[decode.Carry], decode.Carry] | None = None
+  shapes: decode_lib.Carry
+  grow: Callable[[decode_lib.Carry], decode_lib.Carry] | None = None
+  shrink: Callable[[decode_lib.Carry], decode_lib.Carry] | None = None
 
-  def empty(self) -> decode.Carry:
+  def empty(self) -> decode_lib.Carry:
     """Returns rows that hold nothing."""
     device = self.none_allowed.device
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.shapes)
@@ -67,7 +67,7 @@ def widths(count: int) -> list[int]:
 
 
 def compile_all(
-  model: nn.Module, weights: decode.Weights, count: int, steps: int
+  model: nn.Module, weights: decode_lib.Weights, count: int, steps: int
 ) -> list[Program]:
   """Returns a program for each width, the narrowest first.
 
@@ -77,32 +77,34 @@ def compile_all(
     count: the rows of the widest.
     steps: tokens of a row per call, at most.
   """
-  options = decode.Options(sampling.any_kind(model.vocabulary), steps)
+  options = decode_lib.Options(sampling.any_kind(model.vocabulary), steps)
   number = jax.ShapeDtypeStruct((), jnp.int32)
-  one = jax.eval_shape(functools.partial(decode.empty, model, 1))
-  made, lowered = [], []
+  one = jax.eval_shape(functools.partial(decode_lib.empty, model, 1))
+  decodes, places, moves, made = [], [], [], []
   for B in widths(count):
-    shapes = jax.eval_shape(functools.partial(decode.empty, model, B))
+    shapes = jax.eval_shape(functools.partial(decode_lib.empty, model, B))
     allowed = np.zeros((B, sampler.words(model.vocabulary)), np.uint32)
     table = sampling.pack(sampling.make_table(B))
-    lowered.append(
-      (
-        decode.decode.lower(
-          model, options, weights, shapes, table, number, allowed
-        ),
-        _place.lower(shapes, number, one.state, one.logits_BxV, one.memory),
-        _move.lower(shapes, number, number),
+    decodes.append(
+      decode_lib.decode.lower(
+        model, options, weights, shapes, table, number, allowed
       )
     )
-    allowed = jax.device_put(allowed, weights.device)
-    made.append((B, allowed, shapes))
+    places.append(
+      _place.lower(shapes, number, one.state, one.logits_BxV, one.memory)
+    )
+    moves.append(_move.lower(shapes, number, number))
+    made.append((jax.device_put(allowed, weights.device), shapes))
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     compiled = [
-      [*pool.map(lambda x: x.compile(), programs)] for programs in lowered
+      pool.map(lambda program: program.compile(), each)
+      for each in (decodes, places, moves)
     ]
   programs = [
-    Program(B, *each, allowed, shapes)
-    for (B, allowed, shapes), each in zip(made, compiled, strict=True)
+    Program(B, decode, place, move, allowed, shapes)
+    for B, decode, place, move, (allowed, shapes) in zip(
+      widths(count), *compiled, made, strict=True
+    )
   ]
   return only(programs, [True] * len(programs))
 
@@ -118,7 +120,7 @@ def only(programs: Sequence[Program], wanted: Sequence[bool]) -> list[Program]:
 
 @functools.partial(jax.jit, donate_argnums=0)
 def _place(rows, row, state, logits_1xV, memory):
-  one = decode.Carry(state, logits_1xV, jnp.zeros(1, jnp.int32), memory)
+  one = decode_lib.Carry(state, logits_1xV, jnp.zeros(1, jnp.int32), memory)
 
   def put(all_rows, own):
     own = own.astype(all_rows.dtype)
