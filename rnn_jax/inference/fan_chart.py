@@ -56,4 +56,6 @@ def _draw(axes, panel, n, forecast):
   axes.set_title(forecast.name)
   plots.dress(axes, 'y')
   if not n:
-    axes.legend(loc='upper left', frameon=False)
+    # Above the panel, where no line is.
+    place = {'loc': 'lower right', 'bbox_to_anchor': (1, 1), 'ncols': 2}
+    axes.legend(**place, frameon=False)
