@@ -217,19 +217,15 @@ class _Evaluator:
     )
 
   def _scan(self, params, *inputs):
-    constants, carried = params['num_consts'], params['num_carry']
+    constants, carry, x = _of_scan(params, inputs)
+    carried = len(carry)
 
     def body(carry, x):
-      given = [*inputs[:constants], *carry, *x]
-      results = self.run(params['jaxpr'], given)
+      results = self.run(params['jaxpr'], [*constants, *carry, *x])
       return results[:carried], results[carried:]
 
-    carry, y = jax.lax.scan(
-      body,
-      [*inputs[constants : constants + carried]],
-      [*inputs[constants + carried :]],
-      **{name: params[name] for name in ('length', 'reverse', 'unroll')},
-    )
+    options = {name: params[name] for name in ('length', 'reverse', 'unroll')}
+    carry, y = jax.lax.scan(body, carry, x, **options)
     return [*carry, *y]
 
   def _replaced(self, equation, inputs):
@@ -251,6 +247,16 @@ class _Evaluator:
     elif name in FUNCTIONS and dtypes[0] == jnp.float32:
       y = _function(name, *inputs)
     return y
+
+
+def _of_scan(params, inputs):
+  """Returns a scan's (constants, carry, x), lists of arrays."""
+  if 'num_consts' not in params:  # jax 0.12
+    return [[*part] for part in params['ft_in'].update(inputs).unpack()]
+  first = params['num_consts']
+  second = first + params['num_carry']
+  parts = inputs[:first], inputs[first:second], inputs[second:]
+  return [[*part] for part in parts]
 
 
 def _joined(equation, made):
