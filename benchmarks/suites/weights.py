@@ -64,7 +64,7 @@ def cases(quick: bool) -> list[case.Case]:
 
 
 def _loading(quick):
-  """Yields how long each format takes from the start to a token, in turns."""
+  """Yields times from a process's start to its first token, by format."""
   sizes = {'sizes': SMALL['sizes']} if quick else {}
   for name in FORMATS[: 1 if quick else None]:
     given, base = {'format': name, **sizes}, LOADED[THEIR_FILE].format(name)

@@ -167,7 +167,7 @@ def _opened(path, rows) -> Iterator[Any]:
 
 
 def main(folder: str) -> None:
-  """Loads the model of a folder, writes a token, and prints loading.Steps."""
+  """Loads a folder's model, generates one token, and prints loading.Steps."""
   steps = loading.Steps()
   import llama_cpp  # noqa: F401
 

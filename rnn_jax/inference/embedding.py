@@ -35,7 +35,7 @@ def features(
   Args:
     model: in the form for inference.
     params: its parameters, which may be packed.
-    texts: ids, of a token or more each.
+    texts: ids, at least one token each.
   """
   features_NxD = np.zeros((len(texts), model.config.width), np.float32)
   for lengths, numbers in _alike(texts):
@@ -66,7 +66,7 @@ def _alike(texts) -> Iterator[tuple[tuple[int, ...], list[int]]]:
 
 
 def _chunk(rows, begin, length):
-  """Returns (tokens_BxL, starts_BxL, whether a token counts, BxL)."""
+  """Returns (tokens_BxL, starts_BxL, counts_BxL); padding counts 0."""
   tokens, starts, counts = np.zeros((3, len(rows), length), np.int32)
   for row, ids in enumerate(rows):
     own = ids[begin : begin + length]

@@ -128,12 +128,11 @@ def choose(
   sorts_B = (rows.top_k_B > 0) | (rows.top_p_B < 1)
   width_B = jnp.where(sorts_B, sorted_B, sampling.ALL)
   width_B = jnp.where(warm_B, width_B, sampling.GREEDY)
-  uniform_B = jax.vmap(jax.random.uniform)(keys_B)
 
   def sample(width):
     if width == sampling.GREEDY:
       return fixed_order.argmax(logits_BxV)
-    return _draw_among(width, uniform_B, logits_BxV, rows)
+    return _draw_among(width, keys_B, logits_BxV, rows)
 
   if len(kind.widths) == 1:
     return sample(kind.widths[0])
@@ -152,11 +151,12 @@ def choose(
   return token_B
 
 
-def _draw_among(width, uniform_B, logits_BxV, rows):
+def _draw_among(width, keys_B, logits_BxV, rows):
   """Samples from the `width` most likely tokens, or from ALL."""
   # With the maximum at 0, a low temperature gives -inf, never inf - inf.
   z = logits_BxV - jnp.max(logits_BxV, -1, keepdims=True)
   z = z / jnp.maximum(rows.temperature_B, COLDEST)[:, None]
+  uniform_B = jax.vmap(jax.random.uniform)(keys_B)
   if width == sampling.ALL:
     return draw(uniform_B, _above(jnp.exp(z), rows))
   z_BxK, tokens_BxK = jax.lax.top_k(z, width)

@@ -73,8 +73,7 @@ def recurrence(
 
   Raises:
     ValueError: shapes that disagree.
-    NotImplementedError: the library isn't available, or a second derivative is
-      needed.
+    NotImplementedError: the library isn't available; or on a second derivative.
   """
   heads, width = kernel_HxKx_.shape[:2]
   rows = u_BxLx_.shape[0], heads * width

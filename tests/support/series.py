@@ -23,7 +23,7 @@ def frame(count=3, length=60, seed=0):
 
 
 def raw_config(path, **changes):
-  """A forecaster that trains in a second, unparsed."""
+  """The raw config of a small forecaster, which trains in a second."""
   raw = config_lib.default(task='forecasting', source='series')
   raw.data.update(
     path=str(path),
