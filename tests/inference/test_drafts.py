@@ -22,8 +22,13 @@ PROMPT = np.array([1, 2, 3, 1, 2, 3, 1], np.int32)
 NAMES = (
   'simple_rnn improved',
   'simple_rnn coupled',
+  'mamba2',
+  'lstm',
+  'rwkv7',
+  'hybrid',
+  'experts',
+  'latent_attention',
   'attention of 8 steps',
-  'layer norm',
 )
 
 
@@ -37,8 +42,9 @@ def start(model, weights):
   return carry._replace(state=state, logits_BxV=logits)
 
 
-@pytest.mark.parametrize('name', NAMES)
-@pytest.mark.parametrize('temperature', [0.0, 0.4])
+@pytest.mark.parametrize(
+  ('name', 'temperature'), [*((name, 0.4) for name in NAMES), (NAMES[1], 0.0)]
+)
 def test_drafts_change_no_bit(name, temperature):
   model, params = rows.build(name, 'float32')
   weights, count = decode.Weights(params), np.int32(COUNT)
