@@ -8,7 +8,8 @@ Every command calls it; so may a program that uses rnn_jax as a library. It
 turns on JAX's persistent compilation cache. The folder is, in this order: the
 argument, the one that JAX has (jax_compilation_cache_dir, or
 $JAX_COMPILATION_CACHE_DIR), and ~/.cache/rnn_jax/jaxlib-VERSION-PROCESSOR, or
-in $XDG_CACHE_HOME.
+in $XDG_CACHE_HOME. Programs that compile in less than SHORTEST seconds aren't
+kept, or in $JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS.
 
 JAX runs what the file of a program's key holds. Here each file also has a
 digest of the key and the program: one that is damaged, cut short or another's
@@ -28,6 +29,7 @@ from absl import logging
 from rnn_jax.system import environment
 
 _OPTION = 'jax_compilation_cache_dir'
+_SHORTEST_OPTION = 'jax_persistent_cache_min_compile_time_secs'
 SHORTEST = 0.3  # seconds of a compilation that is worth a file
 SUFFIX = '-checked'  # of the keys of programs that have a digest
 DIGEST = hashlib.sha256().digest_size  # bytes, before the program
@@ -51,7 +53,8 @@ def keep(folder: str | None = None) -> str:
     folder = before
   if folder is None:
     folder = own_folder(jax.lib.__version__)
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', SHORTEST)
+  if _SHORTEST_OPTION.upper() not in os.environ:
+    jax.config.update(_SHORTEST_OPTION, SHORTEST)
   if _check_programs() or (folder or None) != before:
     jax.config.update(_OPTION, folder or None)
     # JAX looks for a folder only when it compiles for the first time.

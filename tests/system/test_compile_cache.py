@@ -11,9 +11,10 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from rnn_jax.system import compile_cache
 
+SHORTEST = 'jax_persistent_cache_min_compile_time_secs'
 NAMES = (
   'jax_compilation_cache_dir',
-  'jax_persistent_cache_min_compile_time_secs',
+  SHORTEST,
   'jax_persistent_cache_min_entry_size_bytes',
 )
 
@@ -31,6 +32,7 @@ def _as_before():
 def _home(monkeypatch, tmp_path):
   """A user's folder of caches, and a JAX without one of its own."""
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  monkeypatch.delenv(SHORTEST.upper(), raising=False)
   jax.config.update('jax_compilation_cache_dir', None)
   return tmp_path
 
@@ -120,3 +122,12 @@ def test_a_program_of_another_key_is_compiled_again(home, monkeypatch, damage):
   assert len(warnings) >= 3
   assert results() == before  # from whole files again
   assert len(warnings) == len({words[1] for words in warnings})
+
+
+def test_the_user_says_from_what_time_on_a_program_is_kept(home, monkeypatch):
+  compile_cache.keep('')
+  assert jax.config.values[SHORTEST] == compile_cache.SHORTEST
+  jax.config.update(SHORTEST, 2.0)  # as JAX read it from the variable
+  monkeypatch.setenv(SHORTEST.upper(), '2')
+  compile_cache.keep('')
+  assert jax.config.values[SHORTEST] == 2.0
