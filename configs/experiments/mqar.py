@@ -43,6 +43,7 @@ MATRICES = (
 LONGER = {'train.steps': 3 * STEPS}
 ONE_FILLER = {'data.mqar.filler': 'one'}
 SMALLER = {'cell.key_width': 80, 'cell.value_width': 40}  # 30 KiB of state
+COUPLED = {**SMALLER, 'cell.preset': 'coupled', 'cell.input_gate': False}
 ABLATIONS = {  # of the hardest size: a cell, a rate and what differs
   'simple_rnn-untied': ('simple_rnn', 1e-2, {'model.tied': False}),
   'simple_rnn-small_state': (
@@ -61,11 +62,9 @@ ABLATIONS = {  # of the hardest size: a cell, a rate and what differs
     1e-2,
     {'cell.key_width': 112, 'cell.value_width': 28},
   ),
-  'simple_rnn-coupled': (
-    'simple_rnn',
-    1e-2,
-    {**SMALLER, 'cell.preset': 'coupled', 'cell.input_gate': False},
-  ),
+  'simple_rnn-coupled': ('simple_rnn', 1e-2, COUPLED),
+  'simple_rnn-80_keys-longer': ('simple_rnn', 1e-2, SMALLER | LONGER),
+  'simple_rnn-coupled-longer': ('simple_rnn', 1e-2, COUPLED | LONGER),
   'gla-keeps': ('gla', 1e-2, {'cell.temperature': 2048.0}),
   'hgrn2-keeps': ('hgrn2', 1e-2, {'cell.lower_bound': 0.999}),
   'mlstm-keeps': ('mlstm', 1e-2, {'cell.forget_biases': (8.0, 8.0)}),
