@@ -20,6 +20,7 @@ from jax import ad_checkpoint
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.ops import devices
+from rnn_jax.ops import fixed_order
 from rnn_jax.ops import precision
 from rnn_jax.ops import remat_scan
 from rnn_jax.ops import remat_schedules
@@ -370,13 +371,15 @@ class ParallelCell(Cell):
       state: before the first step.
       u: the result of `project`.
       starts_BxL: nonzero where a document begins, or None.
-      impl: one of the config's, or 'step' for a single step.
+      impl: one of the config's, or 'step' for a single step, or 'auto' if
+        its sums have a fixed order (ops/fixed_order).
     """
     raise NotImplementedError
 
   def step(self, state: PyTree, u: PyTree) -> tuple[PyTree, PyTree]:
     u = jax.tree.map(lambda x: x[:, None], u)
-    state, y = self.advance(state, u, None, 'step')
+    impl = 'auto' if fixed_order.is_active() else 'step'
+    state, y = self.advance(state, u, None, impl)
     return state, _first(y)
 
   def recur(

@@ -48,7 +48,6 @@ from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import attention
 from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import devices
-from rnn_jax.ops import fixed_order
 from rnn_jax.ops import gla
 from rnn_jax.ops import precision
 from rnn_jax.ops.attention import ring as attention_ring
@@ -343,8 +342,6 @@ class Cell(base.ParallelCell):
 
   def _is_native(self, dtype, impl):
     """Whether one library call runs all of it, on whole rows."""
-    if impl == 'step' and fixed_order.is_active():
-      impl = 'auto'
     if impl not in ('auto', 'native') or devices.current().time_shards > 1:
       return False
     if self.policy.of_recurrence(impl) != 'float32':

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from scipy import special
 
+from rnn_jax.ops import delta
 from rnn_jax.ops import fixed_order
+from rnn_jax.ops import gla
 
 ROUNDING = 2.0**-24  # of float32, relative
 ROWS = (1, 2, 3, 5, 16, 64)
@@ -229,3 +231,31 @@ def test_rows_of_nothing_and_other_shapes_are_refused():
     fixed_order.logsumexp(np.zeros((2, 0), np.float32))
   with pytest.raises(ValueError, match='scale has shape'):
     fixed_order.norm(draw(2, 3), draw(2), epsilon=1e-6)
+
+
+@native
+@pytest.mark.parametrize('rule', ['gla', 'delta', 'general'])
+def test_a_step_of_a_matrix_state_is_one_call_in_place(rule):
+  H, K, P = 3, 5, 7
+  state, v = draw(64, H, K, P), draw(64, 1, H, P)
+  q, k, read, write = (draw(64, 1, H, K, seed=n) / 2 for n in range(4))
+  loga, beta = -abs(draw(64, 1, H, K)), abs(draw(64, 1, H))
+  run, others = {
+    'gla': (gla.recurrence, ()),
+    'delta': (delta.recurrence, (beta,)),
+    'general': (delta.general_recurrence, (read, write)),
+  }[rule]
+  arrays = state, q, k, v, loga, *others
+  step = jax.jit(lambda *x: fixed_order.evaluate(run, *x), donate_argnums=0)
+  compiled = step.lower(*arrays).compile().as_text()
+  kind = 'delta_general' if rule == 'general' else rule
+  assert compiled.count(f'"rnn_jax_{kind}_forward"') == 1
+  assert ' copy(' not in compiled
+
+  def joined(*x):
+    return jnp.concatenate([y.reshape(len(y), -1) for y in step(*x)], -1)
+
+  check_bits(joined, *arrays)
+  wanted = run(*arrays, impl='step')
+  for y, z in zip(step(*arrays), wanted, strict=True):
+    np.testing.assert_allclose(y, z, rtol=1e-5, atol=1e-5)

@@ -38,6 +38,7 @@ import jax.numpy as jnp
 
 from rnn_jax import shapes
 from rnn_jax.ops import checks
+from rnn_jax.ops import fixed_order
 from rnn_jax.ops import precision
 from rnn_jax.ops.delta import chunked as delta_chunked
 from rnn_jax.ops.delta import native as delta_native
@@ -75,8 +76,8 @@ def recurrence(
       that step.
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
       a CPU and the library of rnn_jax/native, 'pallas' a GPU. 'auto' is 'step'
-      for one step, else 'native' where it can run and `operands` are float32,
-      else 'chunked'.
+      for one step outside fixed_order.evaluate, else 'native' where it can run
+      and `operands` are float32, else 'chunked'.
     chunk_length: steps between the states that 'chunked', 'native' and 'pallas'
       store for the backward pass. None: CHUNK, delta_native.SEGMENT, and as
       many as delta_pallas.MEMORY allows. 'chunked' and 'pallas' round it up to
@@ -192,11 +193,11 @@ def _check(arrays, starts, options):
 
 def _choose(length, operands):
   # 'chunked' on a GPU as well, until 'pallas' is measured to be faster.
-  if length == 1:
+  is_native = operands == 'float32' and not delta_native.lacking()
+  if length == 1 and not (fixed_order.is_active() and is_native):
     impl = 'step'
   else:
-    chunked = operands != 'float32' or delta_native.lacking()
-    impl = 'chunked' if chunked else 'native'
+    impl = 'native' if is_native else 'chunked'
   operands = operands if impl == 'chunked' else 'float32'
   checks.log_choice('delta.recurrence', impl, operands)
   return impl

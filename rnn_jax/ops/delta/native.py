@@ -88,7 +88,12 @@ def _call_forward(segment, keep, state, *steps):
     jax.ShapeDtypeStruct((B, H, segments, K, v.shape[-1]), jnp.float32),
   )
   return library.call(
-    f'{_kind(steps)}_forward', results, state, *steps, segment=segment
+    f'{_kind(steps)}_forward',
+    results,
+    state,
+    *steps,
+    aliases={} if keep else {0: 0},  # the state in place
+    segment=segment,
   )
 
 

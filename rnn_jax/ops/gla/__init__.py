@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from rnn_jax import shapes
 from rnn_jax.ops import checks
+from rnn_jax.ops import fixed_order
 from rnn_jax.ops import precision
 from rnn_jax.ops.gla import chunked as gla_chunked
 from rnn_jax.ops.gla import native as gla_native
@@ -96,9 +97,9 @@ def recurrence(
       that step.
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
       a CPU and the library of rnn_jax/native, 'pallas' a GPU. 'auto' is 'step'
-      for one step, else 'native' where it can run and `operands` are float32,
-      'pallas' where it was measured to be faster (gla.pallas.is_faster) and no
-      chunk_length is given, else 'chunked'.
+      for one step outside fixed_order.evaluate, else 'native' where it can run
+      and `operands` are float32, 'pallas' where it was measured to be faster
+      (gla.pallas.is_faster) and no chunk_length is given, else 'chunked'.
     chunk_length: steps between the states that 'chunked' and 'native' store for
       the backward pass. None: CHUNK and gla_native.SEGMENT. For 'chunked' a
       multiple of BLOCK is fastest.
@@ -159,9 +160,10 @@ def recurrence(
 
 
 def _choose(q, v, operands, chunk_length):
-  if q.shape[1] == 1:
+  is_native = operands == 'float32' and not gla_native.lacking(v.dtype)
+  if q.shape[1] == 1 and not (fixed_order.is_active() and is_native):
     impl = 'step'
-  elif operands == 'float32' and not gla_native.lacking(v.dtype):
+  elif is_native:
     impl = 'native'
   elif chunk_length is None and _has_faster_kernels(q, v, operands):
     impl = 'pallas'

@@ -98,7 +98,10 @@ def _call_forward(options, keep, state, q, k, v, a):
     jax.ShapeDtypeStruct((B, H, segments, K, P), jnp.float32),
   )
   inputs = state, q, k, v, a
-  return library.call('gla_forward', results, *inputs, **options._asdict())
+  aliases = {} if keep else {0: 0}  # the state in place
+  return library.call(
+    'gla_forward', results, *inputs, aliases=aliases, **options._asdict()
+  )
 
 
 @transforms.by_rows(static=1)

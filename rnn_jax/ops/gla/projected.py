@@ -204,13 +204,14 @@ def _call_forward(options, keep, state, inputs, x, *others):
     jax.ShapeDtypeStruct((B, H, segments, K, P), jnp.float32),
     jax.ShapeDtypeStruct(x.shape, x.dtype),
   )
+  # x is returned unchanged, for the backward pass to overwrite, and forward
+  # alone overwrites the state. XLA copies what is read elsewhere as well.
+  aliases = {2: 3} if keep else {0: 0, 2: 3}
   return library.call(
     'gla_projected_forward',
     results,
     *(state, inputs, x, *others),
-    # Returned unchanged for the backward pass to overwrite: XLA copies an
-    # operand that is read elsewhere as well.
-    aliases={2: 3},
+    aliases=aliases,
     **options._asdict(),
   )
 
