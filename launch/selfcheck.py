@@ -1,12 +1,13 @@
-"""Compares each form of the recurrences with a float64 loop.
+"""Compares each form of the recurrences and of products with float64.
 
     python -m launch.selfcheck
 
 Compares outputs, final state and every gradient on this machine's device, for
 gates of 0, 1 and in between, resets, several shapes and formats: of gated
-linear attention, the delta rule and its general form. Prints a table of errors
-and bounds and exits with 1 if an error exceeds its bound. One line says which
-C++ library is in use, or why it isn't available.
+linear attention, the delta rule and its general form. Then products with packed
+matrices, in each of their formats. Prints a table of errors and bounds and
+exits with 1 if an error exceeds its bound. One line says which C++ library is
+in use, or why it isn't available.
 """
 
 import sys

@@ -7,10 +7,12 @@ import pytest
 from rnn_jax import selfcheck
 from rnn_jax.ops import delta
 from rnn_jax.ops import gla
+from rnn_jax.ops import products
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.selfcheck import base
 from rnn_jax.selfcheck import delta as delta_check
 from rnn_jax.selfcheck import gla as gla_check
+from rnn_jax.selfcheck import products as products_check
 from tests.support import launchers
 
 
@@ -25,6 +27,12 @@ def test_every_implementation_is_checked():
     some = [case for case in cases if (case.op, case.impl) == ('gla', impl)]
     assert {case.decay for case in some} == {'key', 'head'}
     assert {case.dtype for case in some} == {'float32', 'bfloat16'}
+  of_products = {(c.impl, c.dtype) for c in cases if c.op == 'product'}
+  assert of_products == {
+    (impl, format)
+    for impl in ('plain', 'native')
+    for format in products.FORMATS
+  }
 
 
 def test_the_worst_tensor_is_named():
@@ -63,6 +71,24 @@ def test_a_wrong_form_of_the_delta_rule_is_found(monkeypatch, op):
   result = selfcheck.check(case)
   delta_check.both_ways.cache_clear()
   assert not result.passed and result.where.startswith(('y', 'd_'))
+
+
+@pytest.mark.native
+def test_products_are_checked_with_the_bits_of_their_rows(monkeypatch):
+  B, K, F = products_check.SHAPES[1]
+  for case in products_check.cases():
+    if case.L == B:
+      result = products_check.check(case)
+      assert result.passed and result.error > 0, result
+  case = base.Case('native', B, K, F, dtype='int8', op=products_check.OP)
+  right = products.multiply
+
+  def wrong(x, packed):
+    return right(x, packed) + 1e-6 * (len(x) == 1)
+
+  monkeypatch.setattr(products, 'multiply', wrong)
+  result = selfcheck.check(case)
+  assert not result.passed and 'other bits' in result.where
 
 
 def test_nan_is_an_infinite_error():

@@ -1,7 +1,8 @@
-"""Compares each implementation of the recurrences with a float64 loop.
+"""Compares each implementation of the main operations with float64.
 
 gla.py checks the gated linear recurrence, delta.py the delta rule and the
 general form of such a recurrence: outputs, final state and every gradient.
+products.py checks products with packed matrices, in each of their formats.
 """
 
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from rnn_jax.native import library
 from rnn_jax.selfcheck import base
 from rnn_jax.selfcheck import delta
 from rnn_jax.selfcheck import gla
+from rnn_jax.selfcheck import products
 
-ROW = '{:<8} {:<12} {:>4} {:>7} {:<5} {:<7} {:<9} {:<9} {:>8} {:>8}  {}'
+ROW = '{:<8} {:<12} {:>4} {:>7} {:<5} {:<7} {:<11} {:<9} {:>8} {:>8}  {}'
 HEADER = ROW.format(
   'op',
   'impl',
@@ -28,13 +30,19 @@ HEADER = ROW.format(
   'bound',
   'worst',
 )
-OPS = {'gla': gla, 'delta': delta, 'general': delta}
+OPS = {
+  'gla': gla,
+  'delta': delta,
+  'general': delta,
+  products.OP: products,
+}
 
 
 def cases() -> Iterator[base.Case]:
   """Yields each implementation that this device can run, at several shapes."""
   yield from gla.cases()
   yield from delta.cases()
+  yield from products.cases()
 
 
 def check(case: base.Case) -> base.Result:

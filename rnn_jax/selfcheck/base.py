@@ -4,7 +4,11 @@ from typing import NamedTuple
 
 
 class Case(NamedTuple):
-  """An implementation of a recurrence at one shape."""
+  """An implementation at one shape.
+
+  Of a product, L is the number of rows, P that of columns, and `dtype` the
+  format of the matrix.
+  """
 
   impl: str
   L: int
@@ -14,7 +18,7 @@ class Case(NamedTuple):
   read: str = 'after'
   dtype: str = 'float32'
   operands: str = 'float32'
-  op: str = 'gla'  # or 'delta', or its 'general' form
+  op: str = 'gla'  # or 'delta', its 'general' form, or 'product'
 
 
 class Result(NamedTuple):
