@@ -1,4 +1,4 @@
-"""Compares each form of the recurrences and of products with float64.
+"""Compares forms of recurrences and of products with float64.
 
     python -m launch.selfcheck
 

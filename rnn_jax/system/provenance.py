@@ -19,7 +19,7 @@ def machine() -> dict[str, str | int]:
   import jax  # late: importing it may take a GPU that other processes need
 
   device = jax.devices()[0]
-  name = device.device_kind if device.platform != 'cpu' else _processor()
+  name = device.device_kind if device.platform != 'cpu' else processor_name()
   cores = len(os.sched_getaffinity(0))
   return {'device': name, 'platform': device.platform, 'cores': cores}
 
@@ -53,7 +53,7 @@ def commit(excluded: Iterable[str] = ()) -> str | None:
   return head + ('+' if changed else '')
 
 
-def _processor():
+def processor_name() -> str:
   """Returns a CPU's name, as in 'AMD EPYC, AVX-512'.
 
   On virtual machines, processors of very different speeds have the same model.
