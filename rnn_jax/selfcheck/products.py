@@ -44,7 +44,7 @@ def check(case: base.Case) -> base.Result:
   packed = products.pack(jax.device_put(w), case.dtype, case.impl)
   run = jax.jit(products.multiply)
   y = np.asarray(run(jax.device_put(x), packed))
-  want = np.float64(x) @ np.float64(products.unpack(packed))
+  want = np.matmul(x, products.unpack(packed), dtype=np.float64)
   error = float(abs(y - want).max() / abs(want).max())
   where = 'y'
   if case.impl == 'native':
