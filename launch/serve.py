@@ -54,6 +54,12 @@ READ_SECONDS = flags.DEFINE_float(
   0.05,
   'For prompts between two calls that make tokens, if all slots are free.',
 )
+DRAFT_TOKENS = flags.DEFINE_integer(
+  'draft_tokens',
+  0,
+  'Tokens that a text may repeat, checked at a time while few texts are '
+  'written; 0: none are.',
+)
 PREFIX_BYTES = flags.DEFINE_integer(
   'prefix_bytes', 256 * 2**20, 'Of states of prompts kept in memory; 0: none.'
 )
@@ -169,6 +175,13 @@ def _service(keys):
   from rnn_jax.serving import store as store_lib
   from rnn_jax.serving.http import service as service_lib
 
+  engine_options = engine.Options(
+    slots=SLOTS.value,
+    queue=QUEUE.value,
+    read_seconds=READ_SECONDS.value,
+    prefix_bytes=PREFIX_BYTES.value,
+    draft_tokens=DRAFT_TOKENS.value,
+  )
   workdir = pathlib.Path(WORKDIR.value)
   load = functools.partial(model_lib.load, workdir, weights=WEIGHTS.value)
   model = load(CHECKPOINT.value)
@@ -194,12 +207,6 @@ def _service(keys):
     limits,
     state_key,
     functools.partial(_read_adapters, _folders(ADAPTERS.value)),
-  )
-  engine_options = engine.Options(
-    slots=SLOTS.value,
-    queue=QUEUE.value,
-    read_seconds=READ_SECONDS.value,
-    prefix_bytes=PREFIX_BYTES.value,
   )
   return service_lib.Service(model, options, engine_options, store, keys, load)
 

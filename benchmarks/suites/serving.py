@@ -26,6 +26,7 @@ FIRST = 'first token'
 HANDOVER = 'hand-over'
 EXACT = 'exactness'
 EXACT_INT8 = 'exactness, int8 weights'
+EXACT_DRAFTS = 'exactness, drafts'
 SAME = 'texts of the loop'
 SAME_FLOAT32 = 'texts of the loop, float32'
 READY = 'start to ready'
@@ -75,6 +76,17 @@ CASES = {
     'exact.alone_and_together',
     {'requests': 500, 'weights': 'int8'},
     {'requests': 10, 'slots': 4},
+    0,
+  ),
+  EXACT_DRAFTS: (
+    'exact.alone_and_together',
+    {
+      'requests': 10_000,
+      'slots': 4,  # few enough that rows draft
+      'draft_tokens': 4,
+      'overrides': FLOAT32,
+    },
+    {'requests': 10},
     0,
   ),
   SAME: (
@@ -258,6 +270,14 @@ GOALS: tuple[tuple[str, str, str, Measure, float, Words], ...] = (
     _number,
   ),
   (
+    EXACT_DRAFTS,
+    'the same with drafts',
+    '0',
+    lambda row: row['different'],
+    0.0,
+    _number,
+  ),
+  (
     SAME_FLOAT32,
     "texts that differ from the loop's, in float32",
     '0',
@@ -431,6 +451,11 @@ PARAGRAPHS = {
   EXACT: _exact,
   EXACT_INT8: lambda row: _exact(row).replace(
     'Exactness', 'Exactness, int8 weights'
+  ),
+  EXACT_DRAFTS: lambda row: (
+    _exact(row).replace('Exactness', 'Exactness, drafts among others')
+    + f' {row["draft_tokens"]:,} tokens of a row took '
+    f'{row["draft_runs"]:,} runs of the model.'
   ),
   SAME: _same,
   SAME_FLOAT32: lambda row: _same(row, 'In float32'),

@@ -321,16 +321,9 @@ def nothing(B: int, options: Options) -> Produced:
 def _advance(run, kind, rows, keys_B, allowed_BxM, loop):
   """Makes one token of each row: the body of `decode`."""
   state, logits_BxV, position_B, memory = loop.carry
-  keys_B = jax.vmap(jax.random.fold_in)(keys_B, position_B)
-
-  def choose(keys_B, z_BxV, *others):
-    if kind.adjusts:
-      z_BxV = sampler.adjust(z_BxV, rows, *others)
-    return sampler.choose(keys_B, z_BxV, rows, kind)
-
-  given = keys_B, logits_BxV, position_B, memory, allowed_BxM
-  token_B = fixed_order.evaluate(choose, *given)
-  made = token_B, *sampler.logprobs(logits_BxV, token_B, rows, kind)
+  given = keys_B, logits_BxV, position_B
+  made = choose(kind, rows, *given, memory, allowed_BxM)
+  token_B, *_ = made
   state, logits_BxV = run(state, token_B)
 
   def put(buffer, x):
@@ -340,8 +333,42 @@ def _advance(run, kind, rows, keys_B, allowed_BxM, loop):
   produced = Produced(loop.produced.made_B + ~loop.done_B, *buffers)
   position_B = position_B + 1
   if memory is not None:
-    each = jnp.arange(len(token_B)), token_B
-    memory = memory._replace(count_BxV=memory.count_BxV.at[each].add(1))
+    memory = memory.counting(token_B)
   ended_B = (token_B == rows.boundary_B) | (position_B >= rows.limit_B)
   carry = Carry(state, logits_BxV, position_B, memory)
   return _Loop(loop.step + 1, loop.done_B | ended_B, carry, produced)
+
+
+def choose(
+  kind: sampling.Kind,
+  rows: sampling.Rows,
+  keys_B: jax.Array,
+  logits_BxV: jax.Array,
+  position_B: jax.Array,
+  memory: sampler.Memory | None = None,
+  allowed_BxM: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """Chooses each row's token at a place of its text.
+
+  Args:
+    kind: what the rows' options may be.
+    rows: their options.
+    keys_B: from `sampler.keys`.
+    logits_BxV: of the model.
+    position_B: the place: new tokens before it.
+    memory: as of sampler.adjust.
+    allowed_BxM: the same.
+
+  Returns:
+    (token_B, logprob_B, most likely tokens BxK, their log-probabilities BxK).
+  """
+  keys_B = jax.vmap(jax.random.fold_in)(keys_B, position_B)
+
+  def draw(keys_B, z_BxV, *others):
+    if kind.adjusts:
+      z_BxV = sampler.adjust(z_BxV, rows, *others)
+    return sampler.choose(keys_B, z_BxV, rows, kind)
+
+  given = keys_B, logits_BxV, position_B, memory, allowed_BxM
+  token_B = fixed_order.evaluate(draw, *given)
+  return token_B, *sampler.logprobs(logits_BxV, token_B, rows, kind)

@@ -1,41 +1,78 @@
 """Decoding with drafts: several tokens are checked at once, to the same bits.
 
-    look_up   what followed the last two or three tokens where they were before
     check     logits after each token of a draft, and the state after each
     decode    as decode.decode: a drafted token counts if the row would have
               chosen it, and the first that doesn't ends the draft
 
-A token of a text is drawn with the row's own random number for its place, so
-that greedy and sampled texts are the same with drafts and without. So are their
-bits: within a layer all products, norms and the MLP are of all tokens of the
-draft, in the fixed order of single steps (models/fixed_order.py), and the
-recurrence makes single steps. A state is one step's work old at each token, and
-going back to any of them costs nothing.
+Drafts come from the row's own text (prompt_lookup.py) or from a small model
+(draft_model.py). A token of a text is drawn with the row's own random number
+for its place, so that greedy and sampled texts are the same with drafts and
+without. So are their bits: within a layer all products, norms and the MLP are
+of all tokens of the draft, in the fixed order of single steps
+(models/fixed_order.py), and the recurrence makes single steps. A state is one
+step's work old at each token, and going back to any of them costs nothing.
 
-Shapes: T tokens of a draft with the one before it; histories BxH.
-Sources: Leviathan et al., "Fast Inference from Transformers via Speculative
-Decoding", 2023; Saxena, "Prompt Lookup Decoding", 2023.
+Shapes: T tokens of a draft with the one before it, T = N + 1.
+Source: Leviathan et al., "Fast Inference from Transformers via Speculative
+Decoding", 2023.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
+from typing import Protocol
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.inference import decode as decode_lib
+from rnn_jax.inference import prompt_lookup
+from rnn_jax.inference import row_adapters
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
 from rnn_jax.models import mlp
 from rnn_jax.models import packed_weights
 from rnn_jax.ops import fixed_order
 
-MATCHED = 3  # the most tokens that a look-up compares
-LEAST = 2
+MOST = 16  # tokens of a draft
+
+
+class Drafter(Protocol):
+  """What drafts. It is static; `memory` is what it carries from call to call.
+
+  Attributes:
+    tokens: N, of a draft.
+  """
+
+  @property
+  def tokens(self) -> int: ...
+
+  def propose(
+    self,
+    weights: Any,
+    memory: Any,
+    token_B: jax.Array,
+    choose: Callable[[jax.Array, jax.Array], jax.Array],
+  ) -> tuple[Any, jax.Array, jax.Array]:
+    """Drafts what may follow a new token of each row.
+
+    Args:
+      weights: what it computes with.
+      memory: of the texts before that token.
+      token_B: the token.
+      choose: (logits_BxV, n) -> token_B, as the row chooses at the place of
+        the draft's token n.
+
+    Returns:
+      (what `settle` gets, tokens_BxN, whether a row has a draft, B).
+    """
+
+  def settle(self, tried: Any, tokens_BxT: jax.Array, made_B: jax.Array) -> Any:
+    """Returns the memory after the first `made_B` tokens, 0 of some rows."""
 
 
 def lacking(model: nn.Module, params: Any) -> str:
@@ -52,62 +89,34 @@ def lacking(model: nn.Module, params: Any) -> str:
   return ''
 
 
-class History(NamedTuple):
-  """The tokens of prompts and texts so far: the first `length_B` count."""
+def check_count(count: int) -> None:
+  """Checks how many tokens a draft may have; 0: there are no drafts.
 
-  tokens_BxH: Any
-  length_B: Any
-
-
-def history(prompts: list[np.ndarray], more: int) -> History:
-  """Returns the history of prompts, with room for `more` new tokens."""
-  longest = max(map(len, prompts)) + more
-  tokens = np.zeros((len(prompts), decode_lib.buffer_size(longest)), np.int32)
-  for row, ids in enumerate(prompts):
-    tokens[row, : len(ids)] = ids
-  return History(tokens, np.array([len(ids) for ids in prompts], np.int32))
-
-
-def look_up(past: History, count: int) -> tuple[jax.Array, jax.Array]:
-  """Returns (tokens_BxN to come, perhaps; whether anything was found, B).
-
-  They follow the latest place where the last MATCHED tokens, or else fewer but
-  LEAST, were before.
-
-  Args:
-    past: the texts.
-    count: N.
+  Raises:
+    InputError: it is out of range.
   """
-
-  def of_row(tokens_H, length):
-    H = len(tokens_H)
-    place_H = jnp.arange(H)
-    equal_H, matched_H = jnp.ones(H, bool), jnp.zeros(H, jnp.int32)
-    for back in range(MATCHED):
-      before = tokens_H[length - 1 - back]
-      shifted_H = jnp.roll(tokens_H, back)
-      equal_H &= (shifted_H == before) & (place_H >= back)
-      matched_H += equal_H
-    matched_H = jnp.where(place_H < length - 1, matched_H, 0)
-    best = jnp.max(matched_H * H + place_H)
-    found = best // H >= LEAST
-    after = jnp.roll(tokens_H, -(best % H) - 1)[:count]
-    return after, found
-
-  return jax.vmap(of_row)(*past)
+  if not 0 <= count <= MOST:
+    errors.refuse('draft_tokens', count, f'give 0 to {MOST}')
 
 
 def check(
-  model: nn.Module, params: Any, state: Any, tokens_BxT: jax.Array
+  model: nn.Module,
+  weights: decode_lib.Weights,
+  state: Any,
+  tokens_BxT: jax.Array,
+  adapter_B: jax.Array | None = None,
 ) -> tuple[Any, jax.Array]:
   """Reads tokens. Returns (the states after each, logits_BxTxV).
 
   Leaves of these states have an axis T in front.
   """
+  own = {}
+  if weights.adapters:
+    own = row_adapters.take(weights.adapters, adapter_B)
   position, _ = state
-  with nn.intercept_methods(_stepwise):
+  with row_adapters.applied(own), nn.intercept_methods(_stepwise):
     (_, states), logits_BxTxV = decode_lib.apply(
-      model, params, state, tokens_BxT, stepwise=True
+      model, weights.params, state, tokens_BxT, stepwise=True
     )
   counts_Tx1 = jnp.arange(1, tokens_BxT.shape[1] + 1)[:, None]
   positions = jax.tree.map(
@@ -136,9 +145,16 @@ def _stepwise(run, args, options, context):
   return run(*args, **options)
 
 
+class Limits(NamedTuple):
+  """When a call ends: scalars."""
+
+  tokens: Any  # of a row, at most options.buffer
+  calls: Any  # of the model
+
+
 class _Loop(NamedTuple):
   carry: decode_lib.Carry
-  past: History
+  memory: Any
   done_B: jax.Array
   produced: decode_lib.Produced
   calls: jax.Array
@@ -148,41 +164,49 @@ class _Loop(NamedTuple):
 def decode(
   model: nn.Module,
   options: decode_lib.Options,
-  drafted: int,
+  drafter: Drafter,
   weights: decode_lib.Weights,
   carry: decode_lib.Carry,
-  past: History,
+  memory: Any,
   packed: sampling.Packed,
-  count: jax.Array,
-) -> tuple[decode_lib.Carry, History, jax.Array, decode_lib.Produced]:
-  """Makes up to `count` tokens of each active row, as `decode.decode`.
+  limits: Limits,
+  draft_weights: Any = None,
+) -> tuple[decode_lib.Carry, Any, jax.Array, decode_lib.Produced]:
+  """Makes tokens of each active row, as `decode.decode` without constraints.
+
+  Rows with penalties, biases or a minimum length to reach get no drafts.
 
   Args:
     model: the model.
-    options: what is fixed at compilation; its kind adjusts no logits and
-      reports no alternatives.
-    drafted: tokens of a draft, at most.
-    weights: what the model computes with, without adapters.
+    options: what is fixed at compilation.
+    drafter: drafts.
+    weights: what the model computes with.
     carry: the rows; donated.
-    past: their texts so far, with room for the tokens; donated.
+    memory: the drafter's, of their texts so far; donated.
     packed: the options of the rows.
-    count: tokens of a row, at most options.buffer; a scalar.
+    limits: when the call ends.
+    draft_weights: what the drafter computes with.
 
   Returns:
-    (carry, past, calls of the model, the tokens made).
+    (carry, memory, calls of the model, the tokens made).
   """
   rows = sampling.unpack(packed)
   keys_B = sampler.keys(rows)
   B, N = len(keys_B), options.buffer
-  produced = decode_lib.nothing(B, options._replace(buffer=N + drafted + 1))
-  run = _Step(model, options.kind, drafted, weights, rows, keys_B, count)
-  loop = _Loop(carry, past, ~rows.active_B, produced, jnp.int32(0))
+  room = N + drafter.tokens + 1
+  produced = decode_lib.nothing(B, options._replace(buffer=room))
+  run = _Step(
+    model, options.kind, drafter, weights, rows, keys_B, limits, draft_weights
+  )
+  loop = _Loop(carry, memory, ~rows.active_B, produced, jnp.int32(0))
   loop = jax.lax.while_loop(
-    lambda loop: jnp.any(run.active(loop)), run.advance, loop
+    lambda loop: jnp.any(run.active(loop)) & (loop.calls < limits.calls),
+    run.advance,
+    loop,
   )
   made_B, *buffers = loop.produced
   produced = decode_lib.Produced(made_B, *(x[:, :N] for x in buffers))
-  return loop.carry, loop.past, loop.calls, produced
+  return loop.carry, loop.memory, loop.calls, produced
 
 
 class _Step(NamedTuple):
@@ -190,75 +214,73 @@ class _Step(NamedTuple):
 
   model: nn.Module
   kind: sampling.Kind
-  drafted: int
+  drafter: Drafter
   weights: decode_lib.Weights
   rows: sampling.Rows
   keys_B: jax.Array
-  most: jax.Array
+  limits: Limits
+  draft_weights: Any
 
   def active(self, loop):
-    return ~loop.done_B & (loop.produced.made_B < self.most)
+    return ~loop.done_B & (loop.produced.made_B < self.limits.tokens)
 
   def choose(self, logits_BxV, position_B, repeats=1):
-    """Returns (token_B, its logprob_B) of `repeats` places of each row."""
+    """Chooses tokens at `repeats` places of each row, as decode.choose."""
     keys_B = jnp.repeat(self.keys_B, repeats)
     rows = jax.tree.map(lambda x: jnp.repeat(x, repeats), self.rows)
-    keys_B = jax.vmap(jax.random.fold_in)(keys_B, position_B)
-
-    def choose(keys_B, logits_BxV):
-      return sampler.choose(keys_B, logits_BxV, rows, self.kind)
-
-    token_B = fixed_order.evaluate(choose, keys_B, logits_BxV)
-    logprob_B, *_ = sampler.logprobs(logits_BxV, token_B, rows, self.kind)
-    return token_B, logprob_B
+    kind = self.kind._replace(adjusts=False)
+    return decode_lib.choose(kind, rows, keys_B, logits_BxV, position_B)
 
   def advance(self, loop):
-    carry, past, produced = loop.carry, loop.past, loop.produced
+    carry, produced = loop.carry, loop.produced
     active_B = self.active(loop)
-    B = len(active_B)
+    B, N = len(active_B), self.drafter.tokens
     row_B = jnp.arange(B)
-    token_B, logprob_B = self.choose(carry.logits_BxV, carry.position_B)
-    past = past._replace(
-      tokens_BxH=past.tokens_BxH.at[row_B, past.length_B].set(token_B),
-      length_B=past.length_B + 1,
+    given = carry.logits_BxV, carry.position_B, carry.memory
+    made = decode_lib.choose(self.kind, self.rows, self.keys_B, *given)
+    token_B, *_ = made
+    next_B = carry.position_B + 1
+
+    def choose(logits_BxV, n):
+      return self.choose(logits_BxV, next_B + n)[0]
+
+    tried, draft_BxN, found_B = self.drafter.propose(
+      self.draft_weights, loop.memory, token_B, choose
     )
-    draft_BxN, found_B = look_up(past, self.drafted)
+    found_B &= active_B & ~sampler.adjusts(self.rows, next_B)
     tokens_BxT = jnp.concatenate([token_B[:, None], draft_BxN], 1)
 
     def checked():
       states, logits_BxTxV = check(
-        self.model, self.weights.params, carry.state, tokens_BxT
+        self.model, self.weights, carry.state, tokens_BxT, self.rows.adapter_B
       )
-      place_BxN = carry.position_B[:, None] + 1 + jnp.arange(self.drafted)[None]
-      flat = logits_BxTxV[:, :-1].reshape(B * self.drafted, -1)
-      chosen, logprob = self.choose(flat, place_BxN.reshape(-1), self.drafted)
-      chosen_BxN = chosen.reshape(B, -1)
-      more_B = self._accepted(loop, tokens_BxT, chosen_BxN)
+      place_BxN = next_B[:, None] + jnp.arange(N)[None]
+      flat = logits_BxTxV[:, :-1].reshape(B * N, -1)
+      drawn = self.choose(flat, place_BxN.reshape(-1), N)
+      drawn = [x.reshape(B, N, *x.shape[1:]) for x in drawn]
+      more_B = self._accepted(loop, tokens_BxT, drawn[0])
+      more_B = jnp.where(found_B, more_B, 0)
       state = jax.tree.map(lambda x: x[more_B, row_B], states)
-      logits_BxV = logits_BxTxV[row_B, more_B]
-      return state, logits_BxV, more_B, logprob.reshape(B, -1)
+      return state, logits_BxTxV[row_B, more_B], more_B, drawn
+
+    run = decode_lib.stepping(self.model, self.weights, self.rows.adapter_B)
 
     def single():
-      state, logits_BxTxV = decode_lib.apply(
-        self.model, self.weights.params, carry.state, token_B[:, None]
-      )
-      none = jnp.zeros((B, self.drafted))
-      return state, logits_BxTxV[:, 0], jnp.zeros(B, jnp.int32), none
+      none = [jnp.zeros((B, N, *x.shape[1:]), x.dtype) for x in made]
+      more_B = jnp.zeros(B, jnp.int32)
+      return *run(carry.state, token_B), more_B, none
 
-    state, logits_BxV, more_B, logprob_BxN = jax.lax.cond(
-      jnp.any(found_B & active_B), checked, single
+    state, logits_BxV, more_B, drawn = jax.lax.cond(
+      jnp.any(found_B), checked, single
     )
     made_B = jnp.where(active_B, 1 + more_B, 0)
-    logprob_BxT = jnp.concatenate([logprob_B[:, None], logprob_BxN], 1)
-    past = past._replace(
-      tokens_BxH=_put(past.tokens_BxH, tokens_BxT, past.length_B - 1),
-      length_B=past.length_B - 1 + made_B,
-    )
-    produced = produced._replace(
-      made_B=produced.made_B + made_B,
-      tokens_BxN=_put(produced.tokens_BxN, tokens_BxT, produced.made_B),
-      logprobs_BxN=_put(produced.logprobs_BxN, logprob_BxT, produced.made_B),
-    )
+    buffers = [
+      prompt_lookup.put(
+        buffer, jnp.concatenate([x[:, None], others], 1), produced.made_B
+      )
+      for buffer, x, others in zip(produced[1:], made, drawn, strict=True)
+    ]
+    produced = decode_lib.Produced(produced.made_B + made_B, *buffers)
     position_B = carry.position_B + made_B
     last_B = tokens_BxT[row_B, more_B]
     ended_B = last_B == self.rows.boundary_B
@@ -269,9 +291,13 @@ class _Step(NamedTuple):
 
     state = jax.tree.map(kept, state, carry.state)
     logits_BxV = kept(logits_BxV, carry.logits_BxV)
-    carry = decode_lib.Carry(state, logits_BxV, position_B)
+    counted = carry.memory
+    if counted is not None:  # rows that need it have no drafts
+      counted = counted.counting(token_B, active_B.astype(jnp.int32))
+    carry = decode_lib.Carry(state, logits_BxV, position_B, counted)
+    memory = self.drafter.settle(tried, tokens_BxT, made_B)
     done_B = loop.done_B | (active_B & ended_B)
-    return _Loop(carry, past, done_B, produced, loop.calls + 1)
+    return _Loop(carry, memory, done_B, produced, loop.calls + 1)
 
   def _accepted(self, loop, tokens_BxT, chosen_BxN):
     """Returns how many drafted tokens count, of each row."""
@@ -279,11 +305,6 @@ class _Step(NamedTuple):
     open_BxN = tokens_BxT[:, :-1] != self.rows.boundary_B[:, None]
     more_B = jnp.cumprod(same_BxN & open_BxN, 1).sum(1)
     limit_B = self.rows.limit_B - loop.carry.position_B - 1
-    room_B = self.most - loop.produced.made_B - 1
+    room_B = self.limits.tokens - loop.produced.made_B - 1
     most_B = jnp.minimum(limit_B, room_B)
     return jnp.clip(jnp.minimum(more_B, most_B), 0).astype(jnp.int32)
-
-
-def _put(x_BxN, part_BxT, begin_B):
-  put = functools.partial(jax.lax.dynamic_update_slice_in_dim, axis=0)
-  return jax.vmap(put)(x_BxN, part_BxT, begin_B)

@@ -35,6 +35,7 @@ from rnn_jax.data.text import turns
 from rnn_jax.inference import decode
 from rnn_jax.inference import drafts
 from rnn_jax.inference import layers
+from rnn_jax.inference import prompt_lookup
 from rnn_jax.inference import prompts as prompts_lib
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling as sampling_lib
@@ -51,7 +52,6 @@ from rnn_jax.system import host
 WEIGHTS = products.FORMATS
 SLICE = 16  # tokens between two checks by the host
 LONGEST = 4096  # tokens per call to the device
-MOST_DRAFTED = 16
 PROGRAMS = 16  # that a generator keeps: those used last
 TOKEN_BYTES = 48  # of a new token and its log probability, in lists
 
@@ -73,10 +73,7 @@ class Options(text_lib.Options):
 
   def __post_init__(self):
     super().__post_init__()
-    if not 0 <= self.draft_tokens <= MOST_DRAFTED:
-      errors.refuse(
-        'draft_tokens', self.draft_tokens, f'give 0 to {MOST_DRAFTED}'
-      )
+    drafts.check_count(self.draft_tokens)
     if self.batch_size < 1:
       errors.refuse('batch_size', self.batch_size, 'give 1 or more')
 
@@ -360,11 +357,11 @@ class Generator:
     most = min(LONGEST if whole else SLICE, options.max_new_tokens)
     adjusts = options.min_new_tokens > 0
     kind = options.sampling.kind(self.tokenizer.size, adjusts)
-    drafted, past = options.draft_tokens, None
-    if drafted:
+    drafter, past = prompt_lookup.Lookup(options.draft_tokens), None
+    if drafter.tokens:
       self._check_drafts(options)
-      past = drafts.history(batch.prompts, options.max_new_tokens + drafted + 1)
-      past = jax.device_put(past)
+      more = options.max_new_tokens + drafter.tokens + 1
+      past = jax.device_put(prompt_lookup.history(batch.prompts, more))
     fixed = decode.Options(kind, decode.buffer_size(most))
     table = sampling_lib.make_table(len(rows))
     for n in range(len(rows)):
@@ -376,8 +373,9 @@ class Generator:
       inputs = jax.device_put(inputs)
       function, static, arguments = decode.decode, (fixed,), (carry, *inputs)
       if past is not None:
-        function, static = drafts.decode, (fixed, drafted)
-        arguments = carry, past, *inputs
+        function, static = drafts.decode, (fixed, drafter)
+        packed, count = inputs
+        arguments = carry, past, packed, drafts.Limits(count, count)
       program = self._program(function, static, arguments, timing)
       begin = time.perf_counter()
       carry, *others, produced = program(self._weights, *arguments)

@@ -28,6 +28,14 @@ class Memory(NamedTuple):
   count_BxV: jax.Array | np.ndarray  # of the token among the new ones
   bias_BxV: jax.Array | np.ndarray
 
+  def counting(
+    self, token_B: jax.Array, times_B: jax.Array | int = 1
+  ) -> 'Memory':
+    """Returns it after a new token of each row."""
+    each = jnp.arange(len(token_B)), token_B
+    count_BxV = jnp.asarray(self.count_BxV).at[each].add(times_B)
+    return self._replace(count_BxV=count_BxV)
+
 
 def words(vocabulary: int) -> int:
   """Returns M, the words of a row's mask of allowed tokens."""
@@ -74,12 +82,8 @@ def adjust(
     allowed_BxM: bits of the tokens that constrained rows may choose; None: no
       row is constrained.
   """
-  early_B = (rows.boundary_B >= 0) & (position_B < rows.least_B)
-  penalized_B = (
-    (rows.repetition_B != 1) | (rows.presence_B != 0) | (rows.frequency_B != 0)
-  )
-  some_B = early_B | penalized_B | rows.biased_B | rows.constrained_B
-  some_B = some_B & rows.active_B
+  early_B, penalized_B = _early(rows, position_B), _penalized(rows)
+  some_B = adjusts(rows, position_B) & rows.active_B
 
   def adjusted():
     x = logits_BxV
@@ -95,6 +99,21 @@ def adjust(
     return jnp.where(refused_BxV, -jnp.inf, x)
 
   return jax.lax.cond(jnp.any(some_B), adjusted, lambda: logits_BxV)
+
+
+def adjusts(rows: sampling.Rows, position_B: jax.Array) -> jax.Array:
+  """Returns whether `adjust` changes a row's logits at a place."""
+  adjusted_B = _early(rows, position_B) | _penalized(rows)
+  return adjusted_B | rows.biased_B | rows.constrained_B
+
+
+def _early(rows, position_B):
+  return (rows.boundary_B >= 0) & (position_B < rows.least_B)
+
+
+def _penalized(rows):
+  penalized_B = (rows.presence_B != 0) | (rows.frequency_B != 0)
+  return penalized_B | (rows.repetition_B != 1)
 
 
 def _penalize(x, rows, memory):

@@ -32,6 +32,7 @@ from concurrent import futures
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.inference import drafts
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.serving import prefixes as prefixes_lib
@@ -64,6 +65,9 @@ class Options:
   queue: int = 256  # requests that may wait
   prefix_bytes: int = 256 * 2**20  # of stored states; 0: none is stored
   weights: str = 'float32'  # one of WEIGHTS of inference/generate.py
+  # Tokens that texts may repeat, checked at a time where few rows write
+  # (inference/prompt_lookup.py); 0: none are.
+  draft_tokens: int = 0
 
   def __post_init__(self):
     for name in ('slots', 'steps', 'queue'):
@@ -72,6 +76,7 @@ class Options:
     for name in ('prefix_bytes', 'read_seconds'):
       if not getattr(self, name) >= 0:
         errors.refuse(name, getattr(self, name), 'give 0 or more')
+    drafts.check_count(self.draft_tokens)
     reading.check_sizes(self.chunks)
 
 
@@ -90,6 +95,8 @@ class Stats:
   new_tokens: int = 0
   calls: int = 0  # that made tokens
   steps: int = 0  # that the calls were allowed
+  draft_runs: int = 0  # of the model, where rows could draft
+  draft_tokens: int = 0  # that a row made there
   prefixes: prefixes_lib.Counts = dataclasses.field(
     default_factory=prefixes_lib.Counts
   )
@@ -120,7 +127,8 @@ class Engine:
       adapters: of the model, by the names that requests have for them.
 
     Raises:
-      InputError: the model or an adapter doesn't write text.
+      InputError: the model or an adapter doesn't write text, or its tokens
+        can't be drafted.
     """
     self.options = options
     self._first = self._serve(model, adapters)
@@ -130,7 +138,13 @@ class Engine:
 
   def _serve(self, model, adapters):
     options = self.options
-    return served_lib.Served(model, options.weights, options.chunks, adapters)
+    own = served_lib.Served(model, options.weights, options.chunks, adapters)
+    why = options.draft_tokens and drafts.lacking(
+      own.network, own.weights.params
+    )
+    if why:
+      errors.refuse('draft_tokens', options.draft_tokens, f'{why}: give 0')
+    return own
 
   @property
   def _served(self):
@@ -166,7 +180,12 @@ class Engine:
       reader.check(weights)
       boundary = served.tokenizer.boundary
       slots = slots_lib.Slots(
-        model, weights, options.slots, options.steps, boundary
+        model,
+        weights,
+        options.slots,
+        options.steps,
+        boundary,
+        options.draft_tokens,
       )
       slots.check(weights, reader.samples(weights), weights.models - 1)
       self._scheduler = scheduler_lib.Scheduler(
@@ -279,6 +298,8 @@ class Engine:
       read_tokens=made.reader.tokens,
       calls=made.slots.calls,
       steps=made.slots.steps,
+      draft_runs=made.slots.drafted['runs'],
+      draft_tokens=made.slots.drafted['tokens'],
       prefixes=made.store.counts,
       first_token_seconds=tuple(made.first_token),
       compiled=made.slots.compiled + made.reader.compiled,

@@ -10,9 +10,12 @@ until the call's end.
 
 A call computes the rows that are there: its program is the narrowest of
 widths.py that holds them, so that one client waits for one row's work. Rows
-are kept in the lowest slots, and move when others have ended.
+are kept in the lowest slots, and move when others have ended. Few rows may
+draft (inference/drafts.py): a call then makes several tokens of a row for each
+run of the model, to the same bits.
 """
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -23,8 +26,10 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.inference import decode
+from rnn_jax.inference import drafts
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
+from rnn_jax.serving import agreement
 from rnn_jax.serving import prefixes
 from rnn_jax.serving import widths as widths_lib
 from rnn_jax.serving import work
@@ -60,6 +65,8 @@ class Slots:
   Attributes:
     rows: what each slot holds; None: it is free.
     calls, steps: how many were made.
+    drafted: of calls that could draft, the tokens that a row made, and
+      runs of the model.
   """
 
   def __init__(
@@ -69,6 +76,7 @@ class Slots:
     count: int,
     steps: int,
     boundary: int,
+    draft_tokens: int = 0,
   ) -> None:
     """Compiles the programs.
 
@@ -78,10 +86,12 @@ class Slots:
       count: of the slots.
       steps: tokens of a row per call, at most.
       boundary: the token that ends a document.
+      draft_tokens: that few rows check at a time; 0: none are.
     """
     self.rows: list[work.Row | None] = [None] * count
     self.calls = 0
     self.steps = 0
+    self.drafted: collections.Counter[str] = collections.Counter()
     self._boundary = boundary
     self._most = steps
     self._vocabulary = model.vocabulary
@@ -90,17 +100,21 @@ class Slots:
     self._table_on_device: sampling.Packed | None = None
     shape = count, sampler.words(model.vocabulary)
     self._allowed_BxM = np.zeros(shape, np.uint32)
-    self._programs = widths_lib.compile_all(model, weights, count, steps)
+    self._drafts = widths_lib.Drafts(draft_tokens, steps)
+    self._recent = self._drafts.recent(count if draft_tokens else 0)
+    self._programs = widths_lib.compile_all(
+      model, weights, count, steps, self._drafts if draft_tokens else None
+    )
     self._no_memory, self._numbers = jax.device_put(
       (
         self._remember(np.zeros(0, int), sampling.Sampling()),
-        [np.int32(n) for n in range(max(count, steps + 1))],
+        [np.int32(n) for n in range(max(count, self._drafts.buffer + 1))],
       ),
       self._device,
     )
     self._level = 0  # of the program whose rows the carry has
     self._carry = self._programs[0].empty()
-    self._begun: tuple[Any, list[work.Row | None]] | None = None
+    self._begun: tuple[Any, list[work.Row | None], Any] | None = None
 
   @property
   def used(self) -> int:
@@ -115,7 +129,9 @@ class Slots:
   @property
   def compiled(self) -> int:
     """How many programs there are."""
-    return 5 * len(self._programs) - 2  # no way below the first, nor above
+    drafting = sum(each.draft is not None for each in self._programs)
+    # There is no way below the first, nor above the last.
+    return 5 * len(self._programs) - 2 + drafting
 
   @property
   def widths(self) -> tuple[int, ...]:
@@ -131,7 +147,8 @@ class Slots:
     """Makes tokens in all slots at all widths, and compares all numbers.
 
     Of widths at which a row's bits aren't those that it has among all rows,
-    none is used later.
+    none is used later, and where they aren't the same with drafts, no row
+    drafts.
 
     Args:
       weights: what the model computes with.
@@ -142,10 +159,10 @@ class Slots:
       InputError: rows with the same state differ at the full width, so that a
         row would depend on its slot here.
     """
-    rows = {
-      each.width: self._rows(each, weights, read, adapter)
-      for each in self._programs
-    }
+    start = agreement.Start(
+      weights, read, adapter, self._no_memory, self._drafts
+    )
+    rows = {each.width: agreement.rows(each, start) for each in self._programs}
     count = len(self.rows)
     wanted = rows[count][: len(read)]
     for slot, row in enumerate(rows[count]):
@@ -162,23 +179,10 @@ class Slots:
     ]
     if not all(agree):
       self._programs = widths_lib.only(self._programs, agree)
+    for each in self._programs:
+      if each.draft and not agreement.drafts(each, start):
+        each.draft = None
     self.reset()
-
-  def _rows(self, program, weights, read, adapter):
-    """Returns the bytes of each row after a call that starts from `read`."""
-    carry, width = program.empty(), program.width
-    for slot in range(width):
-      entry = read[slot % len(read)]
-      carry = self._put(program, carry, slot, entry, self._no_memory)
-    table = sampling.make_table(width)
-    table.active_B[:] = True
-    table.limit_B[:] = self._most
-    table.adapter_B[:] = adapter
-    options = jax.device_put(sampling.pack(table), self._device)
-    most = self._numbers[self._most]
-    made = program.decode(weights, carry, options, most, program.none_allowed)
-    leaves = jax.tree.leaves(jax.device_get(made))
-    return [[x[slot].tobytes() for x in leaves] for slot in range(width)]
 
   def _put(self, program, carry, slot, read, memory):
     """Returns the carry with a row in a slot; the old one is donated."""
@@ -196,6 +200,8 @@ class Slots:
     if options.sampling.remembers:
       memory = self._remember(job.ids, options.sampling)
       memory = jax.device_put(memory, self._device)
+    if self._drafts.tokens:
+      self._recent.begin(slot, job.ids)
     assert job.read is not None
     while self._programs[self._level].width <= slot:
       self._resize(self._programs[self._level].grow, 1)
@@ -257,7 +263,10 @@ class Slots:
     numbers = self._numbers[slot], self._numbers[free]
     self._carry = self._programs[self._level].move(self._carry, *numbers)
     self.rows[free] = self.rows[slot]
-    for column in (*self._table, self._allowed_BxM):
+    columns = *self._table, self._allowed_BxM
+    if self._drafts.tokens:
+      columns += self._recent.past
+    for column in columns:
       column[free] = column[slot]
     self._clear(slot)
 
@@ -270,12 +279,21 @@ class Slots:
       return False
     self._fit()
     program = self._programs[self._level]
-    constrained = self.constrained
-    count = 1 if constrained else min(self._most, max(left))
     if self._table_on_device is None:
       table = sampling.Rows(*(x[: program.width] for x in self._table))
       packed = sampling.pack(table)  # a copy, which the device may keep
       self._table_on_device = jax.device_put(packed, self._device)
+    drafting = program.draft is not None and not self.constrained
+    begin = self._begin_drafts if drafting else self._begin_steps
+    produced, count, runs = begin(program, weights, max(left))
+    self._begun = produced, [*self.rows], runs
+    self.calls += 1
+    self.steps += count
+    return True
+
+  def _begin_steps(self, program, weights, left):
+    constrained = self.constrained
+    count = 1 if constrained else min(self._most, left)
     allowed = program.none_allowed
     if constrained:
       copy = self._allowed_BxM[: program.width].copy()
@@ -283,10 +301,17 @@ class Slots:
     self._carry, produced = program.decode(
       weights, self._carry, self._table_on_device, self._numbers[count], allowed
     )
-    self._begun = produced, [*self.rows]
-    self.calls += 1
-    self.steps += count
-    return True
+    return produced, count, None
+
+  def _begin_drafts(self, program, weights, left):
+    past = jax.device_put(self._recent.copy(program.width), self._device)
+    tokens = min(self._drafts.buffer, left)
+    count = min(self._most, left)
+    limits = drafts.Limits(self._numbers[tokens], self._numbers[count])
+    self._carry, _, runs, produced = program.draft(
+      weights, self._carry, past, self._table_on_device, limits
+    )
+    return produced, count, runs
 
   def end(self) -> Call | None:
     """Waits for the call that was begun, and frees the rows that it ended.
@@ -296,7 +321,7 @@ class Slots:
     """
     if self._begun is None:
       return None
-    (produced, rows), self._begun = self._begun, None
+    (produced, rows, runs), self._begun = self._begun, None
     wanted = any(row and row.job.options.alternatives for row in rows)
     made_B, tokens, logprobs, *best = jax.device_get(
       tuple(produced) if wanted else produced[:3]
@@ -307,9 +332,15 @@ class Slots:
         [[*zip(*pair, strict=True)] for pair in zip(*row, strict=True)]
         for row in zip(*(x.tolist() for x in best), strict=True)
       ]
+    if runs is not None:
+      self.drafted['tokens'] += max(call.made_B)
+      self.drafted['runs'] += int(jax.device_get(runs))
     for slot, row in enumerate(rows):
       if row is not None:
-        row.advance(call.tokens_BxN[slot][: call.made_B[slot]])
+        tokens = call.tokens_BxN[slot][: call.made_B[slot]]
+        if self._drafts.tokens:
+          self._recent.add(slot, tokens)
+        row.advance(tokens)
         if row.reason:
           self.free(row)
     return call

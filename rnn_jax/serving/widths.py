@@ -4,6 +4,7 @@
     place    one row's state and logits -> a row
     move     a row -> another place
     decode   up to `count` tokens of every row
+    draft    the same with drafts by prompt lookup, where rows are few
     grow, shrink   the same rows, in the next wider or narrower program
 
 Rows never mix, and each is computed in an order of sums that doesn't depend on
@@ -19,6 +20,8 @@ import os
 from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent import futures
+from typing import Any
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -26,8 +29,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax.inference import decode as decode_lib
+from rnn_jax.inference import drafts
+from rnn_jax.inference import prompt_lookup
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
+
+DRAFTING = 4  # rows, at most: of more, checking drafts takes longer than steps
+REMEMBERED = 2048  # tokens of a longer text that are looked up, at least
+
+
+class Drafts(NamedTuple):
+  """How rows draft: tokens of a draft, and calls of the model per call."""
+
+  tokens: int
+  calls: int
+
+  @property
+  def buffer(self) -> int:
+    """Tokens of a row per call, at most."""
+    return self.calls * (self.tokens + 1)
+
+  def recent(self, B: int) -> prompt_lookup.Recent:
+    """Returns the texts of B rows."""
+    room = self.buffer + self.tokens + 1
+    return prompt_lookup.Recent(B, max(REMEMBERED, room), room)
 
 
 @dataclasses.dataclass
@@ -39,6 +64,8 @@ class Program:
     decode: (weights, carry, options, count, allowed_BxM) -> (carry, produced),
       as decode.decode.
     place: (carry, row, state, logits_1xV, memory) -> carry.
+    draft: (weights, carry, past, options, limits) -> (carry, past, calls of the
+      model, produced), as drafts.decode; None: no row drafts.
     move: (carry, from, to) -> carry.
     grow, shrink: carry -> the carry of the next width; None: there is none.
     none_allowed: the mask of rows of which none is constrained.
@@ -51,6 +78,7 @@ class Program:
   move: Callable[..., decode_lib.Carry]
   none_allowed: jax.Array
   shapes: decode_lib.Carry
+  draft: Callable[..., Any] | None = None
   grow: Callable[[decode_lib.Carry], decode_lib.Carry] | None = None
   shrink: Callable[[decode_lib.Carry], decode_lib.Carry] | None = None
 
@@ -67,7 +95,11 @@ def widths(count: int) -> list[int]:
 
 
 def compile_all(
-  model: nn.Module, weights: decode_lib.Weights, count: int, steps: int
+  model: nn.Module,
+  weights: decode_lib.Weights,
+  count: int,
+  steps: int,
+  drafted: Drafts | None = None,
 ) -> list[Program]:
   """Returns a program for each width, the narrowest first.
 
@@ -76,11 +108,12 @@ def compile_all(
     weights: those it computes with are like these.
     count: the rows of the widest.
     steps: tokens of a row per call, at most.
+    drafted: how few rows draft; None: they don't.
   """
   options = decode_lib.Options(sampling.any_kind(model.vocabulary), steps)
   number = jax.ShapeDtypeStruct((), jnp.int32)
   one = jax.eval_shape(functools.partial(decode_lib.empty, model, 1))
-  decodes, places, moves, made = [], [], [], []
+  decodes, places, moves, checks, made = [], [], [], [], []
   for B in widths(count):
     shapes = jax.eval_shape(functools.partial(decode_lib.empty, model, B))
     allowed = np.zeros((B, sampler.words(model.vocabulary)), np.uint32)
@@ -94,19 +127,40 @@ def compile_all(
       _place.lower(shapes, number, one.state, one.logits_BxV, one.memory)
     )
     moves.append(_move.lower(shapes, number, number))
+    checks.append(
+      _lower_drafts(model, options, weights, shapes, table, drafted)
+    )
     made.append((jax.device_put(allowed, weights.device), shapes))
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     compiled = [
-      pool.map(lambda program: program.compile(), each)
-      for each in (decodes, places, moves)
+      pool.map(lambda lowered: lowered and lowered.compile(), each)
+      for each in (decodes, places, moves, checks)
     ]
   programs = [
-    Program(B, decode, place, move, allowed, shapes)
-    for B, decode, place, move, (allowed, shapes) in zip(
+    Program(B, decode, place, move, allowed, shapes, draft)
+    for B, decode, place, move, draft, (allowed, shapes) in zip(
       widths(count), *compiled, made, strict=True
     )
   ]
   return only(programs, [True] * len(programs))
+
+
+def _lower_drafts(model, options, weights, shapes, table, drafted):
+  """Returns the program of few rows that draft, None of others."""
+  B = len(shapes.position_B)
+  if drafted is None or B > DRAFTING:
+    return None
+  number = jax.ShapeDtypeStruct((), jnp.int32)
+  return drafts.decode.lower(
+    model,
+    options._replace(buffer=drafted.buffer),
+    prompt_lookup.Lookup(drafted.tokens),
+    weights,
+    shapes,
+    drafted.recent(B).past,
+    table,
+    drafts.Limits(number, number),
+  )
 
 
 def only(programs: Sequence[Program], wanted: Sequence[bool]) -> list[Program]:

@@ -8,6 +8,7 @@ from rnn_jax import errors
 from rnn_jax.inference import decode
 from rnn_jax.inference import drafts
 from rnn_jax.inference import generate
+from rnn_jax.inference import prompt_lookup
 from rnn_jax.inference import sampling
 from tests.inference import tables
 from tests.inference import test_rows as rows
@@ -53,16 +54,16 @@ def test_drafts_change_no_bit(name, temperature):
   table = tables.packed(settings, range(ROWS), seed=1)
   carry = start(model, weights)
   _, wanted = decode.decode(model, options, weights, carry, table, count)
-  past = drafts.history([PROMPT] * ROWS, COUNT + DRAFTED + 1)
+  past = prompt_lookup.history([PROMPT] * ROWS, COUNT + DRAFTED + 1)
   _, past, calls, got = drafts.decode(
     model,
     options,
-    DRAFTED,
+    prompt_lookup.Lookup(DRAFTED),
     weights,
     start(model, weights),
     jax.device_put(past),
     table,
-    count,
+    drafts.Limits(count, count),
   )
   for x, y in zip(got, wanted, strict=True):
     np.testing.assert_array_equal(x, y)
@@ -71,14 +72,6 @@ def test_drafts_change_no_bit(name, temperature):
   for tokens_H, length, made in zip(*past, got.tokens_BxN, strict=True):
     np.testing.assert_array_equal(tokens_H[: len(PROMPT)], PROMPT)
     np.testing.assert_array_equal(tokens_H[len(PROMPT) : length], made)
-
-
-def test_the_latest_longest_match_is_looked_up():
-  texts = [[1, 2, 3, 4, 2, 3, 5, 1, 2, 3], [1, 2, 3, 4, 9, 2, 3], [1, 2, 3, 2]]
-  past = drafts.history([np.int32(text) for text in texts], 4)
-  tokens, found = jax.jit(drafts.look_up, static_argnums=1)(past, 2)
-  assert found.tolist() == [True, True, False]
-  assert tokens[:2].tolist() == [[4, 2], [4, 9]]
 
 
 def test_a_generator_drafts_with_the_same_bits():

@@ -48,6 +48,11 @@ def test_a_port_in_use_is_named(run):
   assert f'port={port}' in line and 'in use' in line
 
 
+def test_the_engines_options_are_checked_before_the_model_is_read(tmp_path):
+  line = refused(f'--workdir={tmp_path}', '--port=0', '--draft_tokens=17')
+  assert 'draft_tokens=17: give 0 to 16' in line
+
+
 def test_a_run_is_needed(tmp_path):
   assert str(tmp_path) in refused(f'--workdir={tmp_path}', '--port=0')
 

@@ -9,6 +9,7 @@ import pytest
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.text import turns
+from rnn_jax.inference import sampling
 from rnn_jax.serving import engine
 from rnn_jax.serving import requests
 from rnn_jax.serving import states
@@ -86,6 +87,22 @@ def test_a_request_is_the_same_among_others_adapters(bundle, adapters, served):
     for index, handle in handles.items():
       assert models.record(handle) == wanted[index][1], wanted[index][0]
   assert served.stats().prefixes.hits > COUNT / 2
+
+
+@pytest.mark.native
+def test_drafts_of_an_adapter_change_no_bit(bundle, adapters, served):
+  drafting = make(bundle, adapters, slots=1, draft_tokens=3)
+  for name in NAMES:
+    request = models.ask(
+      'abcabc',
+      max_new_tokens=40,
+      sampling=sampling.Sampling(0.0),
+      stop_at_boundary=False,
+      adapter=name,
+    )
+    before = drafting.stats()
+    assert models.alone(drafting, request) == models.alone(served, request)
+    assert drafting.stats().draft_runs - before.draft_runs < 40
 
 
 @pytest.mark.parametrize('name', ('x', 'y'))

@@ -1,4 +1,4 @@
-"""A request's bits depend on nothing else that an engine does.
+"""A request's bits depend on nothing else that an engine does, nor on drafts.
 
 test_engine.py has the same of threads, and of a simple RNN.
 """
@@ -7,10 +7,13 @@ import random
 
 import pytest
 
+from rnn_jax.ops import fixed_order
+from rnn_jax.serving import widths
 from tests.serving import models
 
 PREFIXES = ('abcdef gh' * 3, 'hg fedcba0')
 COUNT = 30  # requests of each cell
+DRAFTED = 3
 
 
 @pytest.fixture(scope='module', params=('hybrid', 'lstm'), name='generator')
@@ -28,7 +31,11 @@ def _wanted(generator):
 
 @pytest.fixture(scope='module', name='served')
 def _served(generator):
-  return models.make(generator, read_seconds=0.01)
+  drafted = 0 if fixed_order.lacking() else DRAFTED
+  slots = widths.DRAFTING + 1  # calls of all slots have no drafts
+  return models.make(
+    generator, slots=slots, read_seconds=0.01, draft_tokens=drafted
+  )
 
 
 def test_a_request_is_the_same_with_neighbours(wanted, served):
@@ -54,5 +61,9 @@ def test_a_request_is_the_same_with_neighbours(wanted, served):
     assert any(
       c.reason == 'cancelled' for h in others for c in h.result().completions
     )
-  assert served.stats().prefixes.hits > COUNT
-  assert served.stats().cached_tokens > 0
+  stats = served.stats()
+  assert stats.prefixes.hits > COUNT
+  assert stats.cached_tokens > 0
+  if served.options.draft_tokens:
+    assert stats.draft_tokens > stats.draft_runs > 0
+    assert stats.steps > stats.draft_runs

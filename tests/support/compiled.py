@@ -10,11 +10,13 @@ from unittest import mock
 import jax
 
 from rnn_jax.inference import decode
+from rnn_jax.inference import drafts
 from rnn_jax.serving import reading
 from rnn_jax.serving import widths
 
 SHARED = (
   (decode, ('decode', 'empty', 'fresh', 'prefill', 'read')),
+  (drafts, ('decode',)),
   (reading, ('_read',)),
   (widths, ('_place', '_move', '_resize')),
 )

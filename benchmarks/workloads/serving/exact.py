@@ -19,12 +19,14 @@ def alone_and_together(
   slots: int = 16,
   weights: str = 'float32',
   overrides: model_lib.Overrides = None,
+  draft_tokens: int = 0,
 ) -> measure.Values:
   """How many requests get other bits among others than by themselves.
 
-  By themselves: one after the other, on an engine that stores no state.
-  Together: on an engine that stores states, in another order, in bursts, with
-  further requests between them, some of which are cancelled. All that a client
+  By themselves: one after the other, on an engine that stores no state and
+  drafts nothing. Together: on an engine that stores states and checks drafts of
+  `draft_tokens`, in another order, in bursts, with further requests between
+  them, some of which are cancelled. All that a client
   gets is compared: ids, texts, reasons, bits of log-probabilities, and the
   most likely alternatives.
   """
@@ -39,7 +41,9 @@ def alone_and_together(
     source, engine_lib.Options(slots=slots, prefix_bytes=0)
   )
   alone = [_alone(engine, request) for request in asked]
-  engine = engine_lib.Engine(source, engine_lib.Options(slots=slots))
+  engine = engine_lib.Engine(
+    source, engine_lib.Options(slots=slots, draft_tokens=draft_tokens)
+  )
   together, others = _together(engine, asked, begins)
   pairs = [*zip(alone, together, strict=True)]
   reasons = [
@@ -56,6 +60,8 @@ def alone_and_together(
     'cancelled': reasons.count('cancelled'),
     'cached_tokens': stats.cached_tokens,
     'prompt_tokens': stats.prompt_tokens,
+    'draft_tokens': stats.draft_tokens,
+    'draft_runs': stats.draft_runs,
   }
 
 

@@ -87,6 +87,8 @@ class _OfEngine(registry.Collector):
       ('read_tokens', 'Tokens read, without those cached.', stats.read_tokens),
       ('new_tokens', 'Tokens made.', stats.new_tokens),
       ('decode_steps', 'Steps over all slots.', stats.steps),
+      ('draft_tokens', 'Tokens of a row where rows draft.', stats.draft_tokens),
+      ('draft_runs', 'Runs of the model for them.', stats.draft_runs),
       ('prefix_hits', 'Texts with a stored beginning.', prefixes.hits),
       ('prefix_misses', 'Texts without one.', prefixes.misses),
       ('prefix_evictions', 'Stored states removed.', prefixes.evictions),
