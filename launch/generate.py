@@ -3,8 +3,9 @@
   python -m launch.generate --workdir=runs/demo --prompt="def main(" \\
       --max_new_tokens=200 --temperature=0.8 --top_k=50 --seed=0
 
---chat holds a conversation with a dialogue model: /reset starts a new one, an
-empty line or Ctrl-D ends it. --prompts_file reads one prompt per line, and
+--chat holds a conversation with a dialogue model: /back takes the last turn
+back, /again answers it otherwise, /reset starts a new one, an empty line or
+Ctrl-D ends it. --prompts_file reads one prompt per line, and
 --prompts_file=- standard input. --json writes one object per prompt, with the
 keys prompt, text, tokens, reason and logprob.
 """
@@ -119,11 +120,13 @@ def _chat(generator, options):
   talk = conversation.Conversation(generator, options)
   asks = sys.stdin.isatty()
   while turn := _read_turn(asks):
-    if turn == '/reset':
-      talk.reset()
-      continue
+    listener = _show if asks else None
     try:
-      reply = talk.say(turn, _show if asks else None)
+      if turn in ('/reset', '/back'):
+        talk.reset() if turn == '/reset' else talk.back()
+        continue
+      again = turn == '/again'
+      reply = talk.again(listener) if again else talk.say(turn, listener)
     except errors.InputError as error:
       print(f'error: {error}', file=sys.stderr)
       continue

@@ -4,13 +4,18 @@
     print(conversation.say('Hello .'))
 
 Each turn is read once, however long the conversation is, and only the state is
-kept, which is constant in size. `reply` answers a conversation that is given
-whole, in one pass.
+kept, which is constant in size. A state can't be cut short, so those before the
+last KEPT turns are kept, too, in a ring: `back` takes a turn back, and `again`
+answers it otherwise, without reading what was before. `reply` answers a
+conversation that is given whole, in one pass.
 """
 
+import collections
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
 from rnn_jax import errors
 from rnn_jax.data.text import turns
@@ -19,6 +24,7 @@ from rnn_jax.inference import text as text_lib
 
 KEYS = 'role', 'content'  # of a message
 ROLES = turns.SYSTEM, turns.USER, turns.ASSISTANT
+KEPT = 16  # turns that can be taken back
 
 
 def reply(
@@ -80,6 +86,14 @@ def _check_no_stop(options):
     )
 
 
+class _Before(NamedTuple):
+  """What a turn followed, and the turn."""
+
+  state: Any
+  ended: bool | None  # whether the reply before has its end; None: none is
+  turn: str
+
+
 class Conversation:
   """Turns of a person and a model that was trained on dialogues."""
 
@@ -104,8 +118,10 @@ class Conversation:
   def reset(self) -> None:
     """Forgets all turns."""
     self._state = self._generator.begin()
-    self._turns = 0  # of the model
     self._ended: bool | None = None  # whether the last reply has its end
+    self._replies = 0  # with those that were taken back
+    self._before: collections.deque[_Before]
+    self._before = collections.deque(maxlen=KEPT)
 
   def say(
     self, turn: str, listener: Callable[[int, str], None] | None = None
@@ -124,9 +140,36 @@ class Conversation:
       errors.refuse('turn', turn, 'it must not be empty: give a text')
     said = [turns.Message(turns.USER, turn)]
     ids = self._generator.prompts.encode_turns(said, self._ended)
+    before = _Before(self._state, self._ended, turn)
     self._state, completion = self._generator.extend(
-      self._state, ids, self._turns, self._options, listener
+      self._state, ids, self._replies, self._options, listener
     )
-    self._turns += 1
+    self._before.append(before)
+    self._replies += 1
     self._ended = completion.reason == 'boundary'  # else it was cut off
     return completion.text
+
+  def back(self) -> str:
+    """Takes the last turn and its reply back. Returns the turn.
+
+    Raises:
+      InputError: there is none, or it is more than KEPT turns ago.
+    """
+    if not self._before:
+      raise errors.InputError(
+        f'back: no turn is left to take back (the last {KEPT} are kept): say '
+        'something'
+      )
+    self._state, self._ended, turn = self._before.pop()
+    return turn
+
+  def again(self, listener: Callable[[int, str], None] | None = None) -> str:
+    """Returns another reply to the last turn, in place of the one it has.
+
+    Args:
+      listener: see `Generator.generate`.
+
+    Raises:
+      InputError: as `back`.
+    """
+    return self.say(self.back(), listener)

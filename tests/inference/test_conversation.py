@@ -55,6 +55,39 @@ def test_a_conversation_equals_one_pass_over_its_turns(generator, bias):
   assert asked.text == replies[0] and len({*replies}) > 1
 
 
+def test_turns_are_taken_back_without_reading_what_was_before(
+  generator, monkeypatch
+):
+  read, extend = [], generator.extend
+
+  def counting(state, ids, *rest):
+    read.append(len(ids))
+    return extend(state, ids, *rest)
+
+  monkeypatch.setattr(generator, 'extend', counting)
+  straight = conversation.Conversation(generator, greedy(6))
+  wanted = [straight.say('a'), straight.say('c')]
+  turned = conversation.Conversation(generator, greedy(6))
+  got = [turned.say('a')]
+  turned.say('bbbb')
+  assert turned.back() == 'bbbb'
+  assert [*got, turned.say('c')] == wanted
+  assert read[-1] == read[1]  # the turn, and nothing before it
+  for _ in wanted:
+    turned.back()
+  with pytest.raises(errors.InputError, match='back: no turn is left'):
+    turned.again()
+  assert turned.say('a') == wanted[0]
+
+
+def test_a_turn_is_answered_again(generator):
+  options = generate.Options(6, sampling.Sampling(1.0))
+  talk = conversation.Conversation(generator, options)
+  first = talk.say('a')
+  assert talk.again() != first
+  assert talk.back() == 'a'
+
+
 def test_an_invalid_turn_changes_nothing(generator, monkeypatch):
   options = greedy(6)
   talk = conversation.Conversation(generator, options)

@@ -66,11 +66,11 @@ def test_a_conversation_reads_a_turn_a_line(workdir):
     'generate',
     f'--workdir={workdir}',
     *flags,
-    stdin='hello\nhow are you\n/reset\nhello\n',
+    stdin='hello\nhow are you\n/back\n/again\n/back\n/back\nhello\n',
   )
-  assert code == 0, err
+  assert code == 0 and 'error: back: no turn is left' in err
   replies = out.splitlines()
-  assert len(replies) == 3 and replies[0] == replies[2]
+  assert len(replies) == 4 and replies[0] == replies[2] == replies[3]
 
 
 def test_a_conversation_has_no_use_for_some_flags(workdir):
