@@ -67,6 +67,12 @@ DRAFT_TOKENS = flags.DEFINE_integer(
   0,
   'Tokens that the text may repeat, checked at a time; 0: none are.',
 )
+DRAFT_WORKDIR = flags.DEFINE_string(
+  'draft_workdir',
+  None,
+  'Run of a small model, with the same tokenizer, that drafts --draft_tokens. '
+  'Default: the text itself does.',
+)
 
 
 def main(_):
@@ -85,12 +91,21 @@ def main(_):
     continues=CONTINUES.value,
     draft_tokens=DRAFT_TOKENS.value,
   )
+  if DRAFT_WORKDIR.value is not None and not options.draft_tokens:
+    errors.refuse(
+      'draft_workdir',
+      DRAFT_WORKDIR.value,
+      'it drafts nothing with draft_tokens=0: give --draft_tokens=4',
+    )
   generator = generate.Generator.from_workdir(
     WORKDIR.value,
     CHECKPOINT.value,
     WEIGHTS.value,
     batch_invariant=DRAFT_TOKENS.value > 0,
   )
+  if DRAFT_WORKDIR.value is not None:
+    draft = generate.Generator.from_workdir(DRAFT_WORKDIR.value)
+    generator.draft_by(draft, DRAFT_WORKDIR.value)
   if CHAT.value:
     _chat(generator, options)
     return

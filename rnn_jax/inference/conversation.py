@@ -117,7 +117,7 @@ class Conversation:
 
   def reset(self) -> None:
     """Forgets all turns."""
-    self._state = self._generator.begin()
+    self._state = self._generator.begin(self._options)
     self._ended: bool | None = None  # whether the last reply has its end
     self._replies = 0  # with those that were taken back
     self._before: collections.deque[_Before]

@@ -33,6 +33,7 @@ from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import turns
 from rnn_jax.inference import decode
+from rnn_jax.inference import draft_model
 from rnn_jax.inference import drafts
 from rnn_jax.inference import layers
 from rnn_jax.inference import prompt_lookup
@@ -68,7 +69,8 @@ class Options(text_lib.Options):
 
   continues: bool = False  # prompts are within a document, not at its start
   batch_size: int = 64  # prompts at a time
-  # Tokens that a text may repeat, checked at a time (drafts.py); 0: none are.
+  # Tokens that a text may repeat, or that a small model drafts, checked at a
+  # time (drafts.py); 0: none are.
   draft_tokens: int = 0
 
   def __post_init__(self):
@@ -155,6 +157,7 @@ class Generator:
     self.params = layers.place(params, device)
     self._programs: collections.OrderedDict[Any, Any]
     self._programs = collections.OrderedDict()
+    self._draft: Generator | None = None
     self.compilations = 0
 
   @classmethod
@@ -202,6 +205,19 @@ class Generator:
       made.prompts = dataclasses.replace(made.prompts, framing=framing)
     return made
 
+  def draft_by(self, draft: 'Generator', workdir: str | os.PathLike) -> None:
+    """Takes a small model that drafts texts with `draft_tokens`.
+
+    Args:
+      draft: the model.
+      workdir: where it is from, for messages.
+
+    Raises:
+      InputError: it has other tokens, or learned positions.
+    """
+    draft_model.check(self.prompts, draft.prompts, workdir)
+    self._draft = draft
+
   def generate(
     self,
     prompts: Sequence[str | np.ndarray],
@@ -235,8 +251,8 @@ class Generator:
       for first in range(0, len(prompts), options.batch_size):
         own = ids[first : first + options.batch_size]
         batch = self._batch(own, first, options, listener)
-        carry = self._prefill(own, options, timing)
-        for _ in self._slices(batch, carry, timing):
+        read = self._prefill(own, options, timing)
+        for _ in self._slices(batch, *read, timing):
           _show(batch)
         rows += batch.rows
         done(len(own))
@@ -270,15 +286,15 @@ class Generator:
 
     batch = self._batch([ids], 0, options, keep)
     timing = Timing()
-    carry = self._prefill([ids], options, timing)
-    for _ in self._slices(batch, carry, timing):
+    read = self._prefill([ids], options, timing)
+    for _ in self._slices(batch, *read, timing):
       _show(batch)
       yield from parts
       parts.clear()
 
-  def begin(self) -> Any:
+  def begin(self, options: Options) -> Any:
     """Returns the state of one row that has read nothing yet."""
-    return decode.fresh(self.model)[0]
+    return [decode.fresh(x.model)[0] for x in self._readers(options)]
 
   def extend(
     self,
@@ -291,7 +307,7 @@ class Generator:
     """Reads more ids into the state of one row and continues them.
 
     Args:
-      state: from `begin`, or of the call before.
+      state: from `begin` with such options, or of the call before.
       ids: what is read.
       index: of the text among those of the seed.
       options: how to continue it.
@@ -300,19 +316,30 @@ class Generator:
     Returns:
       (state, completion): the state has read the new tokens too.
     """
-    timing = Timing()
+    timing, readers = Timing(), self._readers(options)
     filled = np.zeros(decode.buffer_size(len(ids)), np.int32)
     filled[: len(ids)] = ids
-    arguments = (state, *jax.device_put((filled, np.int32(len(ids)))))
-    read = self._program(decode.read, (), arguments, timing)
-    state, logits_1xV = read(self._weights, *arguments)
-    carry = decode.Carry(state, logits_1xV, jax.device_put(np.zeros(1, 'i4')))
+    inputs = jax.device_put((filled, np.int32(len(ids))))
+    read = []
+    for reader, own in zip(readers, state, strict=True):
+      program = reader._program(decode.read, (), (own, *inputs), timing)
+      read.append(program(reader._weights, own, *inputs))
+    (own, logits_1xV), *others = read
+    carry = decode.Carry(own, logits_1xV, jax.device_put(np.zeros(1, 'i4')))
     carry = self._remember(carry, [ids], options)
     batch = self._batch([ids], index, options, listener)
-    last = carry
-    for last in self._slices(batch, carry, timing):  # noqa: B007
+    last, ahead = carry, [own for own, _ in others]
+    for last, memory in self._slices(batch, carry, ahead, timing):  # noqa: B007
       _show(batch)
-    return last.state, batch.rows[0].completion()
+      ahead = [memory] * len(ahead)
+    return [last.state, *ahead], batch.rows[0].completion()
+
+  def _readers(self, options):
+    """Returns what reads a text: this one, and what drafts with it."""
+    if not options.draft_tokens:
+      return (self,)
+    self._check_drafts(options)
+    return (self,) if self._draft is None else (self, self._draft)
 
   def _encode(self, prompt, options):
     ids = self.prompts.encode(prompt, options.continues)
@@ -331,14 +358,24 @@ class Generator:
     return decode.Weights(self.params)
 
   def _prefill(self, ids, options, timing):
-    """Reads a batch of prompts. Returns the loop's first carry."""
+    """Reads a batch of prompts.
+
+    Returns:
+      (the loop's first carry, a list of the state of a model that drafts).
+    """
     timing.prompt_tokens += sum(map(len, ids))
-    inputs = jax.device_put(decode.pad(ids))
-    prefill = self._program(decode.prefill, (), inputs, timing)
+    inputs, readers = jax.device_put(decode.pad(ids)), self._readers(options)
+    programs = [x._program(decode.prefill, (), inputs, timing) for x in readers]
     begin = time.perf_counter()
-    carry = jax.block_until_ready(prefill(self._weights, *inputs))
+    carry, *others = jax.block_until_ready(
+      [
+        program(reader._weights, *inputs)
+        for program, reader in zip(programs, readers, strict=True)
+      ]
+    )
     timing.prefill_seconds += time.perf_counter() - begin
-    return self._remember(carry, ids, options)
+    carry = self._remember(carry, ids, options)
+    return carry, [other.state for other in others]
 
   def _remember(self, carry, ids, options):
     """Adds what penalties and biases need of prompts."""
@@ -347,21 +384,17 @@ class Generator:
     memory = sampler.remember(ids, options.sampling, self.tokenizer.size)
     return carry._replace(memory=jax.device_put(memory))
 
-  def _slices(self, batch, carry, timing):
+  def _slices(self, batch, carry, ahead, timing):
     """Runs rows to their ends, in large calls or slice by slice.
 
-    Yields the carry after each call, whose tokens the rows have read.
+    Yields (carry, what drafts) after each call, whose tokens they have read.
     """
     rows, options = batch.rows, batch.options
     whole = batch.listener is None and not options.stop
     most = min(LONGEST if whole else SLICE, options.max_new_tokens)
     adjusts = options.min_new_tokens > 0
     kind = options.sampling.kind(self.tokenizer.size, adjusts)
-    drafter, past = prompt_lookup.Lookup(options.draft_tokens), None
-    if drafter.tokens:
-      self._check_drafts(options)
-      more = options.max_new_tokens + drafter.tokens + 1
-      past = jax.device_put(prompt_lookup.history(batch.prompts, more))
+    drafter, memory, own = self._drafter(batch, ahead)
     fixed = decode.Options(kind, decode.buffer_size(most))
     table = sampling_lib.make_table(len(rows))
     for n in range(len(rows)):
@@ -369,23 +402,41 @@ class Generator:
       sampling_lib.put(table, n, line)
     while not all(row.reason for row in rows):
       table.active_B[:] = [not row.reason for row in rows]
-      inputs = sampling_lib.pack(table), np.int32(most)
-      inputs = jax.device_put(inputs)
-      function, static, arguments = decode.decode, (fixed,), (carry, *inputs)
-      if past is not None:
+      packed, count = jax.device_put((sampling_lib.pack(table), np.int32(most)))
+      function, static = decode.decode, (fixed,)
+      arguments = carry, packed, count
+      if drafter is not None:
         function, static = drafts.decode, (fixed, drafter)
-        packed, count = inputs
-        arguments = carry, past, packed, drafts.Limits(count, count)
+        limits = drafts.Limits(count, count)
+        arguments = carry, memory, packed, limits, *own
       program = self._program(function, static, arguments, timing)
       begin = time.perf_counter()
       carry, *others, produced = program(self._weights, *arguments)
       if others:
-        past, calls = others
+        memory, calls = others
         timing.draft_calls += int(jax.device_get(calls))
       made = jax.device_get(produced[:3])  # nobody asks for alternatives
       timing.decode_seconds += time.perf_counter() - begin
       _read(rows, *made)
-      yield carry
+      yield carry, memory
+
+  def _drafter(self, batch, ahead):
+    """Returns (what drafts, its memory, a list of its weights), or Nones.
+
+    Args:
+      batch: the rows.
+      ahead: a list of the state of a model that drafts.
+    """
+    count = batch.options.draft_tokens
+    if not count:
+      return None, None, []
+    if ahead:
+      (state,) = ahead
+      small = draft_model.SmallModel(self._draft.model, count)
+      return small, state, [self._draft._weights]
+    more = batch.options.max_new_tokens + count + 1
+    past = jax.device_put(prompt_lookup.history(batch.prompts, more))
+    return prompt_lookup.Lookup(count), past, []
 
   def _check_drafts(self, options):
     """Checks that tokens may be drafted.

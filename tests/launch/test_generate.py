@@ -42,6 +42,16 @@ def test_writes_the_prompt_and_its_text(run, capsys):
     assert capsys.readouterr().out == f'abc{completion["text"]}\n'
 
 
+@pytest.mark.native
+def test_drafts_of_either_kind_write_the_same(run, capsys):
+  settings = {'workdir': str(run), 'max_new_tokens': 12, 'prompt': 'abc'}
+  texts = []
+  for draft in ({}, {'draft_workdir': str(run)}):
+    main(draft_tokens=3, **draft, **settings)
+    texts.append(capsys.readouterr().out)
+  assert texts[0] == texts[1] and len(texts[0]) > 5
+
+
 def test_a_file_gives_a_prompt_a_line_and_samples_repeat_it(
   run, tmp_path, capsys, monkeypatch
 ):
@@ -83,6 +93,10 @@ def test_a_file_gives_a_prompt_a_line_and_samples_repeat_it(
     ({'prompt': 'a', 'top_k': -1}, 'top_k=-1'),
     ({'prompt': 'a', 'stop': ['']}, "stop=''"),
     ({'prompt': 'a'}, "workdir='absent'"),
+    (
+      {'prompt': 'a', 'draft_workdir': 'small'},
+      "draft_workdir='small': .*: give --draft_tokens",
+    ),
     ({'prompt': 'a', 'workdir': str(ROOT)}, "is not a run's folder"),
   ),
   ids=str,
