@@ -143,7 +143,7 @@ def cases(quick: bool) -> list[case.Case]:
       f'workloads.serving.{workload}',
       given | small | _tiny(given) if quick else given,
       min(repeats, 1) if quick else repeats,
-      timeout=3000,
+      timeout=7200,
     )
     for name, (workload, given, small, repeats) in CASES.items()
   ]

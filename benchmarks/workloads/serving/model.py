@@ -5,6 +5,8 @@ not trained: neither speed nor exactness depends on what a text says. Prompts
 are random bytes, as ids.
 """
 
+import dataclasses
+
 import jax
 import numpy as np
 
@@ -32,6 +34,15 @@ def make(overrides: Overrides = None) -> bundle_lib.Bundle:
 def generator(overrides: Overrides = None) -> generate.Generator:
   """The same, ready to write."""
   return generate.Generator.from_bundle(make(overrides))
+
+
+def of_few_tokens(bundle: bundle_lib.Bundle, count: int) -> bundle_lib.Bundle:
+  """The model of a bundle, made to write `count` tokens and hardly others."""
+  head = bundle.params['head']
+  bias_V = np.array(head['bias'])
+  bias_V[:count] += 20
+  params = bundle.params | {'head': head | {'bias': bias_V}}
+  return dataclasses.replace(bundle, params=params)
 
 
 def of_turns(bundle: bundle_lib.Bundle) -> generate.Generator:
