@@ -7,8 +7,9 @@ Formats: safetensors (parameters, config and tokenizer in one file, which
 launch.convert reads), hf (a folder of transformers or flash-linear-attention,
 for architectures that they have), torch_simple_rnn (the published model's
 PyTorch state dict, .pt or .safetensors), stablehlo (a folder with the decode
-step, exported ahead of time, that needs neither rnn_jax nor Flax). See
-docs/interop.md.
+step, exported ahead of time, that needs neither rnn_jax nor Flax), onnx (a
+folder with graphs of a step and of a row, for onnxruntime in Python, a browser
+or an app). See docs/interop.md.
 """
 
 import pathlib
@@ -35,8 +36,15 @@ PLATFORMS = flags.DEFINE_list(
 DTYPE = flags.DEFINE_enum(
   'dtype',
   None,
-  ['float32', 'bfloat16', 'float16'],
-  'hf: of all tensors. Default: those of the folder that was converted.',
+  ['float32', 'bfloat16', 'float16', 'int8'],
+  'hf: of all tensors; default: those of the folder that was converted. onnx: '
+  'of the weights in the file, also int8; default: float32.',
+)
+OPSET = flags.DEFINE_integer(
+  'opset',
+  None,
+  'onnx: version of its operators. Default: 27; an older runtime reads 26, '
+  'whose graphs step through a row.',
 )
 
 
@@ -54,6 +62,7 @@ def main(argv):
     BATCH_SIZE.value,
     None if platforms is None else tuple(platforms),
     DTYPE.value,
+    OPSET.value,
   )
   bundle = bundle_lib.read(WORKDIR.value, CHECKPOINT.value)
   module.write(bundle, target)

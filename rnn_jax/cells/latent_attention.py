@@ -38,6 +38,7 @@ from jax import lax
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.ops import attention
+from rnn_jax.ops import devices
 from rnn_jax.ops.attention import blocked as attention_blocked
 from rnn_jax.ops.attention import ring as attention_ring
 
@@ -176,7 +177,7 @@ class Cell(base.Cell):
     )
     y = attention_blocked.einsum('blhc,chp->blhp', read, values_CxHxP)
     state = attention_ring.write_one(state, _steps(state), shared, latent)
-    return state, y.astype(q.dtype).reshape(len(y), -1)
+    return state, y.astype(q.dtype).reshape(y.shape[0], -1)
 
   def recur(
     self,
@@ -186,11 +187,20 @@ class Cell(base.Cell):
   ) -> tuple[attention_ring.Cache, jax.Array]:
     if self.plan.impl == 'scan':
       return base.scan_steps(self, state, u, starts_BxL)
+    return self.advance(state, u, starts_BxL)
+
+  def advance(
+    self,
+    state: attention_ring.Cache,
+    u: Projected,
+    starts_BxL: jax.Array | None,
+  ) -> tuple[attention_ring.Cache, jax.Array]:
+    """Runs all steps of `u` at once. Arguments are those of `recur`."""
     q, shared, latent = u
     kernel = self.expand()
     past = self._expand_past(kernel, state, q.dtype)
     k, v = self._expand(kernel, shared, latent)
-    _, y = attention.attend(past, q, k, v, self._options, starts_BxL)
+    _, y = devices.current().attend(past, q, k, v, self._options, starts_BxL)
     state = attention_ring.write(
       state, _steps(state), shared, latent, starts_BxL
     )

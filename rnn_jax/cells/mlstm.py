@@ -40,6 +40,7 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import matrix
+from rnn_jax.ops import devices
 
 LOGICAL_AXES = matrix.LOGICAL_AXES | {'gate_bias': 'Hx_', 'norm/scale': 'Hx_'}
 SMALLEST = 1e-6  # |n^T q| exp(-m) below it is float32's rounding
@@ -164,4 +165,5 @@ def _maxima(m_BxH, i_BxLxH, logf_BxLxH, starts_BxL):
 
   own = jnp.maximum(i_BxLxH, 0)
   own = own.at[:, 0].max(m_BxH + logf_BxLxH[:, 0])
-  return jax.lax.associative_scan(compose, (logf_BxLxH, own), axis=1)[1]
+  scan = devices.current().associative_scan
+  return scan(compose, (logf_BxLxH, own), axis=1)[1]

@@ -42,6 +42,7 @@ class Target:
   batch_size: int | None = None
   platforms: tuple[str, ...] | None = None
   dtype: str | None = None
+  opset: int | None = None
 
   def refuse(self, *names: str) -> None:
     """Raises InputError if one of these was given: it has no effect."""

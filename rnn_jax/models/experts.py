@@ -57,7 +57,6 @@ from rnn_jax import config as config_lib
 from rnn_jax.models import mlp
 from rnn_jax.ops import devices
 from rnn_jax.ops import precision
-from rnn_jax.ops import routed
 
 PyTree = Any
 Sums = dict[str, jax.Array]
@@ -103,7 +102,7 @@ class Experts(nn.Module):
     )
     shared = current.shards('E')
     E = self.config.experts.count // shared
-    y_TxD = routed.apply(
+    y_TxD = current.routed(
       functools.partial(_run, self.config, self.policy),
       self._kernels(E, D, self.config.mlp_width // columns),
       x_TxD,

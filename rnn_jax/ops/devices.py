@@ -24,9 +24,11 @@ import jax
 
 from rnn_jax.ops import attention
 from rnn_jax.ops import causal_convolution
+from rnn_jax.ops import delta
 from rnn_jax.ops import gla
 from rnn_jax.ops import linear_scan
 from rnn_jax.ops import positions
+from rnn_jax.ops import routed
 
 PyTree = Any
 GATHERED = 'gathered'  # name of gathered parameters, for remat policies
@@ -60,11 +62,13 @@ class OneDevice:
   # whole row: the state is that before or after the row, and the other arrays
   # have this device's steps.
   recurrence = staticmethod(gla.recurrence)
+  delta = staticmethod(delta.recurrence)
   linear_scan = staticmethod(linear_scan.recurrence)
   convolve = staticmethod(causal_convolution.convolve)
   windows = staticmethod(causal_convolution.windows)
   attend = staticmethod(attention.attend)
   count = staticmethod(positions.count)
+  associative_scan = staticmethod(jax.lax.associative_scan)
 
   @property
   def time_shards(self) -> int:
@@ -79,6 +83,9 @@ class OneDevice:
   def over_time(self, x: jax.Array) -> jax.Array:
     """Returns the sum of x over them; it has no gradient."""
     return x
+
+  # Rows of a product, which each choose some of several functions.
+  routed = staticmethod(routed.apply)
 
   # Heads H, columns of an MLP F, experts E, vocabulary V (logical axes).
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rnn_jax.ops import devices
+
 KINDS = ('mean', 'max', 'last', 'concat')
 
 
@@ -100,4 +102,5 @@ def _scan(operator, resets, first, x):
     return reset_a | reset_b, value
 
   values = jnp.concatenate([first[:, None], x], 1)
-  return jax.lax.associative_scan(combine, (resets, values), axis=1)[1][:, 1:]
+  scan = devices.current().associative_scan
+  return scan(combine, (resets, values), axis=1)[1][:, 1:]

@@ -29,6 +29,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import delta
+from rnn_jax.ops import devices
 
 IMPLS = base.impls_of(delta.IMPLS)
 LOGICAL_AXES = matrix.LOGICAL_AXES
@@ -129,7 +130,7 @@ class Cell(matrix.Cell):
     starts_BxL: jax.Array | None,
     impl: str,
   ) -> tuple[jax.Array, jax.Array]:
-    return delta.recurrence(
+    return devices.current().delta(
       memory_BxHxKxP,
       *read,
       starts_BxL=starts_BxL,

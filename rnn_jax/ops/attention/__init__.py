@@ -113,6 +113,33 @@ def attend(
   return attention_ring.write(cache, steps, *new[1:], starts_BxL), y
 
 
+def attend_at_once(
+  cache: attention_ring.Cache,
+  q_BxLxHxK: jax.Array,
+  k_BxLxGxK: jax.Array,
+  v_BxLxGxP: jax.Array,
+  options: Options = Options(),
+) -> tuple[attention_ring.Cache, jax.Array]:
+  """Returns what `attend` does, of programs that run rows of any length.
+
+  L may be a symbolic dimension. All scores are computed at once: L^2, or
+  L (W + L) after a past. Arguments and errors are those of `attend`.
+  """
+  new = q_BxLxHxK, k_BxLxGxK, v_BxLxGxP
+  _check(cache, *new, options, None)
+  steps = lax.stop_gradient(cache.steps_B).astype(jnp.int32)
+  marks = _Marks(steps, None)
+  # A step sees W + 1 keys at most, and the first row fewer.
+  top_k = options.top_k if options.top_k <= cache.k_BxWxHxK.shape[1] else 0
+
+  def run(past):
+    line = _line((*cache[:2], *new), marks, options, past)
+    return _weigh(*line[:3], _seen(line), top_k)
+
+  y = run(True) if top_k else _by_past(marks, run)
+  return attention_ring.write(cache, steps, *new[1:]), y
+
+
 def _check(cache, q, k, v, options, starts):
   sizes = shapes.check(
     k_BxWxGxK=cache.k_BxWxHxK,

@@ -74,7 +74,7 @@ def write_one(
 ) -> Cache:
   """Returns the cache after one more step."""
   window = cache.k_BxWxHxK.shape[1]
-  slot = jnp.arange(len(steps_B)), steps_B % window
+  slot = jnp.arange(steps_B.shape[0]), steps_B % window
   return Cache(
     cache.k_BxWxHxK.at[slot].set(k_Bx1xHxK[:, 0].astype(jnp.float32)),
     cache.v_BxWxHxP.at[slot].set(v_Bx1xHxP[:, 0].astype(jnp.float32)),

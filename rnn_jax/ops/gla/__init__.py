@@ -153,7 +153,7 @@ def recurrence(
   }
   run = forms[impl]
   if read == 'before':
-    state, y = _read_before(run, state, q, k, v, loga, starts_BxL)
+    state, y = read_before(run, state, q, k, v, loga, starts_BxL)
   else:
     state, y = run(state, q, k, v, loga)
   return state, y.astype(v_BxLxHxP.dtype)
@@ -191,8 +191,19 @@ def _step(state, inputs, read='after'):
   return new, _einsum('bhk,bhkp->bhp', q, seen)
 
 
-def _read_before(run, state, q, k, v, loga, starts):
-  """Runs y_t = S_{t-1}^T q_t, the usual read one step earlier."""
+def read_before(
+  run: Callable[..., tuple[jax.Array, jax.Array]],
+  state: jax.Array,
+  q: jax.Array,
+  k: jax.Array,
+  v: jax.Array,
+  loga: jax.Array,
+  starts: jax.Array | None,
+) -> tuple[jax.Array, jax.Array]:
+  """Returns `run`'s (state, y) with y_t = S_{t-1}^T q_t: one step earlier.
+
+  Arguments are those of `recurrence`, in float32.
+  """
   first = _einsum('bhk,bhkp->bhp', q[:, 0], state)[:, None]
   q = jnp.concatenate([q[:, 1:], jnp.zeros_like(q[:, :1])], 1)
   state, y = run(state, q, k, v, loga)

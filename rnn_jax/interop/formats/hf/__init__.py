@@ -100,7 +100,9 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     InputError: no architecture has such a model, or the folder can't be
       written.
   """
-  target.refuse('batch_size', 'platforms')
+  target.refuse('batch_size', 'platforms', 'opset')
+  if target.dtype == 'int8':
+    errors.refuse('--dtype', 'int8', 'such a folder has 16 or 32 bits')
   theirs, stored = config_json.describe(bundle)
   dtypes = _dtypes(bundle.kept)
   if target.dtype is not None:

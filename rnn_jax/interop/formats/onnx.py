@@ -1,0 +1,145 @@
+"""Exports a model as ONNX graphs (interop/onnx).
+
+A folder has all that it takes to run it with onnxruntime, in Python, a browser
+or an app:
+
+    step.onnx        one step: of models with a state
+    row.onnx         a row of any length
+    weights.bin      the parameters, which both read
+    interface.json   inputs, outputs, the state before a row, classes, boundary
+    tokenizer.json   the vocabulary, of package `tokenizers`; a vocabulary of
+                     numbers has none
+    chat_template.jinja    of a model with one
+
+and, of a model that writes text, generate.py, which writes some, and
+generate.js and index.html, which do so in a browser.
+"""
+
+import importlib.util
+import pathlib
+import shutil
+
+import numpy as np
+
+from rnn_jax import errors
+from rnn_jax.data.text.examples import classification
+from rnn_jax.interop import request
+from rnn_jax.interop import standard_tokenizer
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import files
+
+PACKAGE = 'onnx'
+
+
+def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
+  """Writes the folder, which is complete or absent at any time.
+
+  Raises:
+    InputError: the package onnx isn't installed, the model has a part without
+      an ONNX form, an option has no effect, or the folder can't be written.
+  """
+  target.refuse('batch_size', 'platforms')
+  if importlib.util.find_spec(PACKAGE) is None:
+    errors.refuse(
+      '--format',
+      'onnx',
+      "it needs the package onnx: pip install 'rnn_jax[onnx]'",
+    )
+  from rnn_jax.interop.onnx import model_file
+  from rnn_jax.interop.onnx import programs
+  from rnn_jax.interop.onnx import weights as weights_lib
+
+  form = target.dtype or weights_lib.FORMATS[0]
+  opset = model_file.check_opset(target.opset)
+  exported = programs.of(bundle)
+  weights = weights_lib.Weights(exported.params, form)
+  interface = _interface(bundle, exported, form)
+  texts = {'interface': files.to_json(interface)}
+  if bundle.tokenizer.template is not None:
+    texts['chat_template'] = bundle.tokenizer.template.text
+  models = {
+    program.name: model_file.build(
+      program, weights, exported.params, texts, opset
+    )
+    for program in exported.programs
+  }
+  with target.folder() as part:
+    for name, model in models.items():
+      content = model.SerializeToString(deterministic=True)
+      (part / f'{name}.onnx').write_bytes(content)
+    with (part / weights_lib.FILE).open('wb') as file:
+      weights.write(file)
+    _dump(part / 'interface.json', interface)
+    if not bundle.config.task.reads_images:
+      _write_vocabulary(part, bundle, scripts='step' in models)
+
+
+def _write_vocabulary(folder, bundle, scripts):
+  """Writes what turns texts into ids, and the scripts that need it."""
+  vocabulary = standard_tokenizer.describe(bundle.tokenizer)
+  if vocabulary is None:
+    return
+  _dump(folder / 'tokenizer.json', vocabulary)
+  if (template := bundle.tokenizer.template) is not None:
+    path = folder / 'chat_template.jinja'
+    path.write_text(template.text, encoding='utf-8')
+  if not (scripts and bundle.config.task.writes_text):
+    return
+  from rnn_jax.interop.onnx import standalone
+
+  source = pathlib.Path(standalone.__file__)
+  shutil.copyfile(source, folder / 'generate.py')
+  for name in ('generate.js', 'index.html'):
+    shutil.copyfile(source.parent / 'page' / name, folder / name)
+
+
+def _interface(bundle, exported, form):
+  """Returns the content of interface.json."""
+  config = bundle.config
+  facts = {'task': config.task.name, 'weights': form}
+  if not config.task.reads_images:
+    facts |= _of_text(bundle)
+  if config.task.classifies and not config.task.writes_text:
+    facts['classes'] = list(config.data.classes)
+  if config.task.labels_tokens:
+    facts['labels'] = bundle.tokenizer.unknown
+  state = {name: _described(x) for name, x in exported.state.items()}
+  inputs = {
+    program.name: {
+      name: f'{x.dtype}[{", ".join(map(str, x.shape))}]'
+      for name, x in program.inputs.items()
+    }
+    for program in exported.programs
+  }
+  return facts | {'inputs': inputs, 'state': state}
+
+
+def _of_text(bundle):
+  config, tokenizer = bundle.config, bundle.tokenizer
+  options = config.model
+  longest = options.max_positions if options.positions == 'learned' else 0
+  if config.task.classifies and not config.task.writes_text:
+    framing = classification.Framing(
+      tokenizer, config.task, config.data, config.data.length
+    )
+    longest = framing.room  # ids of a text; the rest is cut off
+  return {
+    'vocabulary': tokenizer.size,
+    'boundary': tokenizer.boundary,
+    'longest': longest,
+  }
+
+
+def _described(x):
+  """Returns a leaf of the state before a row, which has one value."""
+  (value,) = np.unique(x)
+  number = value.item()
+  # JSON has no infinity; Python's float and JavaScript's Number read this.
+  if not np.isfinite(number):
+    number = str(number).replace('inf', 'Infinity')
+  return {'shape': ['B', *x.shape[1:]], 'dtype': str(x.dtype), 'value': number}
+
+
+def _dump(path, value):
+  text = files.to_json(value, indent=1) + '\n'
+  path.write_text(text, encoding='utf-8')

@@ -1,0 +1,1 @@
+"""How operations of jax become nodes, one file a kind; see translation.py."""

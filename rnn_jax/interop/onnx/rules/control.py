@@ -1,0 +1,165 @@
+"""Functions, loops and branches.
+
+A scan is ONNX's Scan, whose body sees the tensors around it; one that reads
+nothing step by step, and `while`, are a Loop; a condition is an If.
+"""
+
+import numpy as np
+
+from rnn_jax import errors
+from rnn_jax.interop.onnx import graph as graph_lib
+
+
+def _call(context, equation, values):
+  """A function within the program becomes a part of it."""
+  for key in ('jaxpr', 'call_jaxpr', 'fun_jaxpr'):
+    if key in equation.params:
+      inner = equation.params[key]
+      break
+  return context.run(
+    getattr(inner, 'jaxpr', inner), getattr(inner, 'consts', ()), values
+  )
+
+
+def _jit(context, equation, values):
+  # ONNX's own keeps the digits of both ends.
+  if equation.params['name'] == 'softplus' and len(values) == 1:
+    aval = equation.outvars[0].aval
+    name = context.graph.node('Softplus', context.graph.whole(values[0]))
+    return [context.value(name, aval)]
+  return _call(context, equation, values)
+
+
+def _scan(context, equation, values):
+  graph, params = context.graph, equation.params
+  consts = values[: params['num_consts']]
+  carried = params['num_consts'] + params['num_carry']
+  body = params['jaxpr']
+  scanned = len(values) - carried
+  if not scanned:
+    return _repeat(context, equation, values)
+  inner = context.body(
+    body, consts, body.jaxpr.invars[len(consts) :], graph.fresh('body')
+  )
+  outputs = len(equation.outvars) - params['num_carry']
+  backward = int(params['reverse'])
+  names = graph.nodes_of(
+    'Scan',
+    [graph.whole(value) for value in values[len(consts) :]],
+    len(equation.outvars),
+    body=inner,
+    num_scan_inputs=scanned,
+    scan_input_directions=[backward] * scanned,
+    scan_output_directions=[backward] * outputs,
+  )
+  return [
+    context.value(name, out.aval)
+    for name, out in zip(names, equation.outvars, strict=True)
+  ]
+
+
+def _repeat(context, equation, values):
+  """A scan over nothing: a number of steps."""
+  graph, params = context.graph, equation.params
+  count = params['num_consts']
+  if len(equation.outvars) != params['num_carry'] or params['reverse']:
+    raise errors.InputError(
+      '--format=onnx: a scan that reads nothing has no ONNX form here: use '
+      '--format=stablehlo'
+    )
+  steps = graph.squeeze(graph.dim(params['length']), [0])
+  body = params['jaxpr']
+  inner = context.body(
+    body,
+    values[:count],
+    body.jaxpr.invars[count:],
+    graph.fresh('body'),
+    _loop_inputs(graph),
+    lambda inner, _: inner.constant(np.array(True), bool),
+  )
+  return _loop(context, equation, [steps, ''], values[count:], inner)
+
+
+def _while(context, equation, values):
+  graph, params = context.graph, equation.params
+  test, body = params['cond_jaxpr'], params['body_jaxpr']
+  of_test, of_body = params['cond_nconsts'], params['body_nconsts']
+  test_consts = values[:of_test]
+  body_consts = values[of_test : of_test + of_body]
+  carry = values[of_test + of_body :]
+
+  def holds(inner, carry):
+    return inner.run(test.jaxpr, test.consts, [*test_consts, *carry])[0]
+
+  inner = context.body(
+    body,
+    body_consts,
+    body.jaxpr.invars[of_body:],
+    graph.fresh('body'),
+    _loop_inputs(graph),
+    holds,
+  )
+  first = graph.whole(holds(context, carry))
+  return _loop(context, equation, ['', first], carry, inner)
+
+
+def _loop_inputs(graph):
+  return [
+    graph_lib.info(graph.fresh('step'), (), np.int64),
+    graph_lib.info(graph.fresh('holds'), (), bool),
+  ]
+
+
+def _loop(context, equation, first, carry, inner):
+  graph = context.graph
+  names = graph.nodes_of(
+    'Loop', [*first, *map(graph.whole, carry)], len(carry), body=inner
+  )
+  return [
+    context.value(name, out.aval)
+    for name, out in zip(names, equation.outvars, strict=True)
+  ]
+
+
+def _cond(context, equation, values):
+  graph, branches = context.graph, equation.params['branches']
+  which, *args = values
+  if len(branches) != 2:
+    raise errors.InputError(
+      f'--format=onnx: a choice of {len(branches)} has no ONNX form here: use '
+      '--format=stablehlo'
+    )
+  no, yes = (
+    context.body(branch, args, (), graph.fresh('branch')) for branch in branches
+  )
+  names = graph.nodes_of(
+    'If',
+    [graph.cast(which.name, bool)],
+    len(equation.outvars),
+    then_branch=yes,
+    else_branch=no,
+  )
+  return [
+    context.value(name, out.aval)
+    for name, out in zip(names, equation.outvars, strict=True)
+  ]
+
+
+RULES = {
+  'cond': _cond,
+  'jit': _jit,
+  'pjit': _jit,
+  'scan': _scan,
+  'while': _while,
+} | dict.fromkeys(
+  (
+    'checkpoint',
+    'closed_call',
+    'core_call',
+    'custom_jvp_call',
+    'custom_vjp_call',
+    'remat',
+    'remat2',
+  ),
+  _call,
+)

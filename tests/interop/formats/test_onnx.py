@@ -1,0 +1,385 @@
+"""Exported graphs, run by onnxruntime, against the models themselves."""
+
+import dataclasses
+import json
+import os
+import pkgutil
+import sys
+
+import jax
+import numpy as np
+import onnx
+import onnx.reference
+import onnxruntime
+import pytest
+
+from rnn_jax import cells
+from rnn_jax import config as config_lib
+from rnn_jax import errors
+from rnn_jax.data.text import chat_template
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.inference import model as model_lib
+from rnn_jax.interop import request
+from rnn_jax.interop.formats import onnx as onnx_format
+from rnn_jax.interop.onnx import weights as weights_lib
+from rnn_jax.models import int8_weights
+from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.system import subprocesses
+from tests.support import bundles
+from tests.support import classifiers
+
+CELLS = sorted(
+  module.name
+  for module in pkgutil.iter_modules(cells.__path__)
+  if not module.ispkg and module.name != 'base'
+)
+# Largest difference of logits in units of the largest. Measured: 5e-6.
+TOLERANCE = 1e-5
+V, L, CUT = 21, 11, 4
+OPERATORS = {
+  'gru': 'GRU',
+  'lstm': 'LSTM',
+  **dict.fromkeys(('min_lstm', 'rhn', 'rwkv7', 'slstm'), 'Scan'),
+  **dict.fromkeys(('attention', 'latent_attention'), 'If'),
+}  # in a row; of others LinearAttention
+# Parts of models beside the cell, and cells with other options.
+VARIANTS = {
+  'hybrid': {'cell': ('simple_rnn', 'latent_attention')},
+  'experts': {'experts': {'count': 4, 'per_token': 2}},
+  'shared layers, capped logits, a tied head': {
+    'model': {'shared_layers': True, 'tied': True, 'logits_cap': 5.0}
+  },
+  'channel mix, sinusoids, a norm after': {
+    'model': {'mlp': 'channel_mix', 'positions': 'sinusoidal'}
+  },
+  'renormed': {'model': {'block': 'renormed', 'mlp_width': 0}},
+  'attention of a window with shared keys': {
+    'cell': 'attention',
+    'options': {'window': 5, 'kv_heads': 2, 'qk_norm': True, 'rotary_width': 8},
+    'model': {'mlp': 'geglu'},
+  },
+  'attention to the highest scores': {
+    'cell': 'attention',
+    'options': {'top_k': 3},
+  },
+  'Luong attention': {'options': {'attention': 'dot', 'attention_window': 5}},
+  'coupled': {'options': {'preset': 'coupled'}},
+  'GRU that resets before': {'cell': 'gru', 'options': {'reset': 'before'}},
+  'RWKV-7 with values of the first layer': {
+    'cell': 'rwkv7',
+    'options': {'value_residual': True},
+    'layers': 2,
+  },
+}
+
+
+def raw_config(cell='simple_rnn', layers=1):
+  """An unparsed config of a language model with one kind of cell, or several.
+
+  `cell` is a name or a tuple of names.
+  """
+  raw = config_lib.default(cell)
+  several = not isinstance(cell, str)
+  raw.model.update(layers=2 if several else layers, width=8, mlp_width=12)
+  if cell == 'bdh':
+    raw.cell.update(neurons=16)
+  raw.data.length = 24
+  return raw
+
+
+def export(bundle, folder, **options):
+  """Exports and checks a bundle. Returns its folder."""
+  onnx_format.write(bundle, request.Target(folder, **options))
+  for path in folder.glob('*.onnx'):
+    onnx.checker.check_model(str(path), full_check=True)
+  return folder
+
+
+def open_graph(path):
+  options = onnxruntime.SessionOptions()
+  options.intra_op_num_threads = 1
+  # Products with weights in 8 bits otherwise round the other factor as well.
+  options.add_session_config_entry(
+    'session.qdq_matmulnbits_accuracy_level', '1'
+  )
+  return onnxruntime.InferenceSession(path, options)
+
+
+def begin(folder, B):
+  """The state before a row, as interface.json describes it."""
+  state = json.loads((folder / 'interface.json').read_text())['state']
+  return {
+    f'state.{name}': np.full(
+      [B, *x['shape'][1:]], float(x['value']), x['dtype']
+    )
+    for name, x in state.items()
+  }
+
+
+def run(graph, state, **inputs):
+  """Returns (the state, the other outputs by name)."""
+  names = [output.name for output in graph.get_outputs()]
+  results = dict(zip(names, graph.run(names, {**state, **inputs}), strict=True))
+  state = {name: results.pop(f'next_{name}') for name in state}
+  return state, results
+
+
+def draw(B=2, vocabulary=V):
+  return np.random.default_rng(0).integers(0, vocabulary, (B, L), np.int32)
+
+
+def differences(folder, tokens, wanted):
+  """Differences of logits: of a row in two parts, and of steps after one."""
+  row, step = (open_graph(folder / f'{name}.onnx') for name in ('row', 'step'))
+  state, first = run(
+    row, begin(folder, len(tokens)), tokens_BxL=tokens[:, :CUT]
+  )
+  _, rest = run(row, state, tokens_BxL=tokens[:, CUT:])
+  rows, steps = [first, rest], [first]
+  for t in range(CUT, L):
+    state, results = run(step, state, tokens_BxL=tokens[:, t : t + 1])
+    steps.append(results)
+  return [
+    relative(np.concatenate([x['logits_BxLxV'] for x in parts], 1), wanted)
+    for parts in (rows, steps)
+  ]
+
+
+def relative(made, wanted):
+  assert made.shape == wanted.shape
+  return np.abs(made - wanted).max() / np.abs(wanted).max()
+
+
+def assert_same(bundle, folder):
+  tokens = draw(vocabulary=bundle.tokenizer.size)
+  wanted = bundles.logits(bundle, tokens)
+  assert max(differences(folder, tokens, wanted)) < TOLERANCE
+
+
+def operators(path):
+  """The types of a graph's nodes, the outermost ones."""
+  return {node.op_type for node in onnx.load(path).graph.node}
+
+
+@pytest.mark.parametrize('cell', CELLS)
+def test_a_cell(cell, tmp_path):
+  bundle = bundles.make(raw_config(cell))
+  folder = export(bundle, tmp_path / 'model')
+  assert_same(bundle, folder)
+  wanted = OPERATORS.get(cell, 'LinearAttention')
+  assert wanted in operators(folder / 'row.onnx')
+
+
+@pytest.mark.parametrize('name', VARIANTS)
+def test_other_parts(name, tmp_path):
+  variant = VARIANTS[name]
+  raw = raw_config(variant.get('cell', 'simple_rnn'), variant.get('layers', 1))
+  raw.model.update(variant.get('model', {}))
+  raw.model.experts.update(variant.get('experts', {}))
+  raw.cell.update(variant.get('options', {}))
+  bundle = bundles.make(raw)
+  assert_same(bundle, export(bundle, tmp_path / 'model'))
+
+
+@pytest.mark.parametrize('cell', ('simple_rnn', 'gated_deltanet', 'rg_lru'))
+def test_an_older_opset_has_loops(cell, tmp_path):
+  bundle = bundles.make(raw_config(cell))
+  folder = export(bundle, tmp_path / 'model', opset=21)
+  assert_same(bundle, folder)
+  assert 'LinearAttention' not in operators(folder / 'row.onnx')
+  assert 'Scan' in operators(folder / 'row.onnx')
+  assert 'Scan' not in operators(folder / 'step.onnx')
+
+
+@pytest.mark.parametrize('cell', ('simple_rnn', 'attention'))
+def test_the_evaluator_of_onnx_agrees(cell, tmp_path):
+  bundle = bundles.make(raw_config(cell))
+  folder = export(bundle, tmp_path / 'model')
+  tokens = draw()
+  evaluator = onnx.reference.ReferenceEvaluator(onnx.load(folder / 'row.onnx'))
+  feeds = begin(folder, 2) | {'tokens_BxL': tokens}
+  (made,) = evaluator.run(['logits_BxLxV'], feeds)
+  assert relative(made, bundles.logits(bundle, tokens)) < TOLERANCE
+
+
+def test_a_model_always_gives_the_same_files(tmp_path):
+  bundle = bundles.make(raw_config('attention'))
+  folders = [export(bundle, tmp_path / name) for name in ('a', 'b')]
+  first, second = (
+    {path.name: path.read_bytes() for path in folder.iterdir()}
+    for folder in folders
+  )
+  assert first == second
+  assert first.keys() == {
+    'interface.json',
+    'row.onnx',
+    'step.onnx',
+    'weights.bin',
+  }
+
+
+def rounded(params, form):
+  """Parameters as a format stores them."""
+  if form == 'int8':
+    return int8_weights.unpack(int8_weights.pack(params))
+  dtype = weights_lib.HALVES[form]
+  return jax.tree.map(
+    lambda x: x.astype(dtype).astype(np.float32) if x.ndim > 1 else x, params
+  )
+
+
+@pytest.mark.parametrize('form', weights_lib.FORMATS[1:])
+def test_weights_of_fewer_bits(form, tmp_path):
+  bundle = bundles.make(raw_config())
+  folder = export(bundle, tmp_path / 'model', dtype=form)
+  tokens = draw()
+  # Without the axis of layers a vector isn't a matrix.
+  params = bundle.params
+  single = jax.tree.map(lambda x: x[0], params['stack']['blocks'])
+  stack = jax.tree.map(lambda x: x[None], rounded(single, form))
+  params = rounded({**params, 'stack': {}}, form)
+  params |= {'stack': {'blocks': stack}}
+  wanted = bundles.logits(
+    bundle_lib.Bundle(bundle.config, bundle.tokenizer, params), tokens
+  )
+  assert max(differences(folder, tokens, wanted)) < TOLERANCE
+  full = bundles.logits(bundle, tokens)
+  assert relative(wanted, full) > 10 * TOLERANCE
+  size = (folder / 'weights.bin').stat().st_size
+  whole = sum(x.nbytes for x in jax.tree.leaves(bundle.params))
+  assert size < 0.75 * whole
+
+
+def test_a_process_without_the_package_writes_the_same_text(tmp_path):
+  bundle = bundles.make(raw_config(), tokenizer_lib.Bytes())
+  folder = export(bundle, tmp_path / 'model')
+  prompt = 'the gate'
+  environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
+  script = "import runpy, sys; sys.modules |= dict.fromkeys(('jax', 'rnn_jax'))"
+  script += (
+    "; sys.argv[:1] = []; runpy.run_path(sys.argv[0], run_name='__main__')"
+  )
+  ended = subprocesses.run(
+    [sys.executable, '-I', '-c', script, folder / 'generate.py', prompt, '20'],
+    variables=environment | {'PYTHONIOENCODING': 'utf-8'},
+    timeout=300,
+  )
+  assert ended.code == 0, ended.err
+  (wanted,) = model_lib.Model(bundle).generate(
+    prompt, max_new_tokens=20, temperature=0
+  )
+  assert wanted.text and '\n'.join(ended.out) == prompt + wanted.text
+
+
+def classify(folder, ids):
+  """Probabilities after a row, which equal those after steps, if there are."""
+  state = begin(folder, len(ids))
+  _, made = run(open_graph(folder / 'row.onnx'), state, tokens_BxL=ids)
+  if not (folder / 'step.onnx').exists():
+    return made
+  step = open_graph(folder / 'step.onnx')
+  for t in range(ids.shape[1]):
+    state, single = run(step, state, tokens_BxL=ids[:, t : t + 1])
+  for name, x in made.items():
+    np.testing.assert_allclose(single[name], x, rtol=1e-4, atol=1e-6)
+  return made
+
+
+@pytest.mark.parametrize(
+  ('pooling', 'bidirectional'), (('concat', False), ('last', True))
+)
+def test_a_classifier_of_texts(pooling, bidirectional, tmp_path):
+  raw = classifiers.raw_texts(pooling=pooling, evidence=0.5)
+  raw.model.update(bidirectional=bidirectional, block='residual', layers=1)
+  bundle = bundles.make(raw, tokenizer_lib.Bytes())
+  folder = export(bundle, tmp_path / 'model')
+  interface = json.loads((folder / 'interface.json').read_text())
+  assert interface['classes'] == [*classifiers.CLASSES]
+  assert (folder / 'step.onnx').exists() != bidirectional
+  text = 'the state reads'
+  boundary = [interface['boundary']]
+  ids = np.array([[*boundary, *text.encode(), *boundary]], np.int32)
+  made = classify(folder, ids)
+  (wanted,) = model_lib.Model(bundle).predict(text)
+  np.testing.assert_allclose(
+    made['probabilities_BxC'][0],
+    [*wanted.probabilities.values()],
+    rtol=1e-4,
+    atol=1e-6,
+  )
+
+
+def test_a_classifier_is_calibrated(tmp_path):
+  bundle = bundles.make(classifiers.raw_texts(), tokenizer_lib.Bytes())
+  bundle = dataclasses.replace(bundle, temperature=2.5)
+  made = classify(export(bundle, tmp_path / 'model'), draw(vocabulary=257))
+  wanted = jax.nn.softmax(made['logits_BxC'] / 2.5)
+  np.testing.assert_allclose(made['probabilities_BxC'], wanted, rtol=1e-5)
+
+
+def test_a_classifier_of_images(tmp_path):
+  bundle = classifiers.images_bundle()
+  folder = export(bundle, tmp_path / 'model')
+  rng = np.random.default_rng(0)
+  pixels = rng.integers(0, 256, (3, 4, 4, 1)).astype(np.uint8)
+  graph = open_graph(folder / 'row.onnx')
+  _, made = run(graph, {}, image_BxHxWxC=pixels)
+  wanted = model_lib.Model(bundle).predict(pixels)
+  for row, prediction in zip(made['probabilities_BxC'], wanted, strict=True):
+    values = [*prediction.probabilities.values()]
+    np.testing.assert_allclose(row, values, rtol=1e-4, atol=1e-6)
+
+
+def test_a_tagger_gives_labels_only(tmp_path):
+  raw = config_lib.default('min_lstm', task='tagging', source='text')
+  raw.data.update(tokenizer='characters', length=8, boundaries=(8,))
+  raw.model.update(layers=1, width=8, mlp_width=0)
+  bundle = bundles.make(raw, tokenizer_lib.Characters('abc'))
+  folder = export(bundle, tmp_path / 'model')
+  interface = json.loads((folder / 'interface.json').read_text())
+  ids = np.array([[interface['boundary'], 0, 2, 1, 1]], np.int32)
+  state = begin(folder, 1)
+  _, made = run(open_graph(folder / 'row.onnx'), state, tokens_BxL=ids)
+  logits = made['logits_BxLxV']
+  assert logits.shape == (1, 5, interface['labels'])
+  (wanted,) = model_lib.Model(bundle).predict('acbb')
+  labels = bundle.tokenizer.decode(logits[0, 1:].argmax(-1))
+  assert labels == wanted.labels
+
+
+def test_a_chat_template_comes_along(tmp_path):
+  raw = raw_config()
+  bundle = bundles.make(raw, tokenizer_lib.Bytes())
+  template = chat_template.Template('{{ messages }}', {}, '')
+  bundle.tokenizer.template = template
+  folder = export(bundle, tmp_path / 'model')
+  text = (folder / 'chat_template.jinja').read_text()
+  assert text == template.text
+  metadata = onnx.load(folder / 'row.onnx').metadata_props
+  stored = {entry.key: entry.value for entry in metadata}
+  assert stored['chat_template'] == text
+  interface = json.loads((folder / 'interface.json').read_text())
+  assert json.loads(stored['interface']) == interface
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  (
+    ({'opset': 28}, '--opset=28: give 21 to 27'),
+    ({'opset': 20, 'dtype': 'int8'}, '--opset=20: give 21 to 27'),
+    ({'batch_size': 2}, "--batch_size is given, and this --format doesn't"),
+    ({'platforms': ('cpu',)}, '--platforms is given'),
+  ),
+)
+def test_bad_options_are_refused(options, message, tmp_path):
+  bundle = bundles.make(raw_config())
+  with pytest.raises(errors.InputError, match=message):
+    export(bundle, tmp_path / 'model', **options)
+  assert not [*tmp_path.iterdir()]
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+  monkeypatch.setattr(onnx_format, 'PACKAGE', 'not_installed')
+  with pytest.raises(errors.InputError, match=r"pip install 'rnn_jax\[onnx\]'"):
+    export(bundles.make(raw_config()), tmp_path / 'model')
+  assert not [*tmp_path.iterdir()]

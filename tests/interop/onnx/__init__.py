@@ -1,0 +1,1 @@
+"""Tests of rnn_jax/interop/onnx."""
