@@ -84,7 +84,7 @@ class OneDevice:
     """Returns the sum of x over them; it has no gradient."""
     return x
 
-  # Rows of a product, which each choose some of several functions.
+  # Experts: rows that each choose some of several functions.
   routed = staticmethod(routed.apply)
 
   # Heads H, columns of an MLP F, experts E, vocabulary V (logical axes).

@@ -55,6 +55,11 @@ class ManyDevices(devices.OneDevice):
   windows = staticmethod(sequence.windows)
   attend = staticmethod(sequence.attend)
   count = staticmethod(sequence.count)
+  # What needs these has whole rows.
+  delta = staticmethod(devices.OneDevice.delta)
+  associative_scan = staticmethod(devices.OneDevice.associative_scan)
+  # After `from_rows`.
+  routed = staticmethod(devices.OneDevice.routed)
 
   @property
   def time_shards(self) -> int:
