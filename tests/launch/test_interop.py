@@ -129,3 +129,21 @@ def test_published_tensors_become_a_run(tmp_path):
   flags = f'--config={config}', f'--input={path}', f'--workdir={folder}'
   succeed('convert', form, *flags)
   bundles.assert_same(bundle_lib.read(folder, 'latest'), bundle)
+
+
+def test_graphs_of_a_step_and_a_row_are_exported(run, tmp_path):
+  folder = tmp_path / 'graphs'
+  flags = '--dtype=int8', '--opset=26', f'--output={folder}'
+  succeed('export', f'--workdir={run}', '--format=onnx', *flags)
+  interface = json.loads((folder / 'interface.json').read_text())
+  assert interface['weights'] == 'int8'
+  assert interface['inputs']['row']['tokens_BxL'] == 'int32[B, L]'
+  assert (folder / 'generate.py').exists()
+  code, _, err = launchers.run(
+    'export',
+    f'--workdir={run}',
+    '--format=hf',
+    '--dtype=int8',
+    f'--output={tmp_path / "hf"}',
+  )
+  assert code == 1 and '--dtype' in err and 'Traceback' not in err
