@@ -98,7 +98,7 @@ def of(bundle: bundle_lib.Bundle) -> Exported:
   if config.model.bidirectional:
     programs, first = [_whole(model)], {}
   else:
-    first = jax.device_get(_named(_init(model, 1)))
+    first = jax.device_get(_named(jax.jit(lambda: _init(model, 1))()))
     programs = [_program(model, name) for name in ('step', 'row')]
   params = bundle_lib.flat(model.params)
   return Exported(

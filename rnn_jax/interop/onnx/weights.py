@@ -8,10 +8,12 @@
 Other parameters are float32, and so is everything that is computed.
 """
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import IO
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx
@@ -26,6 +28,11 @@ HALVES = {'float16': jnp.float16, 'bfloat16': jnp.bfloat16}
 PAGE = 4096  # where a large tensor begins, so that it can be mapped
 ALIGNMENT = 64  # where others begin
 SCALE = '.scale'
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _quantize(x, axis):
+  return eight_bits.quantize(x, (axis,))
 
 
 class Weights:
@@ -52,9 +59,9 @@ class Weights:
   def _add(self, name, x, form):
     summed = int8_weights.SUMMED.get(name.rpartition('.')[2])
     if form == 'int8' and x.ndim == 2 and summed is not None:
-      numbers, scale = eight_bits.quantize(x, (summed,))
-      self.arrays[name] = np.asarray(numbers)
-      self.arrays[name + SCALE] = np.asarray(scale).reshape(-1)
+      numbers, scale = jax.device_get(_quantize(jax.device_put(x), summed))
+      self.arrays[name] = numbers
+      self.arrays[name + SCALE] = scale.reshape(-1)
       self._axes[name] = 1 if summed == -2 else 0
     elif form in HALVES and x.ndim > 1:
       self.arrays[name] = x.astype(HALVES[form])
