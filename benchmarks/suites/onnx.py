@@ -130,7 +130,9 @@ def _run(graph, folder, tokens, sizes):
   interface = json.loads((folder / 'interface.json').read_text())
   state = {
     f'state.{name}': np.full(
-      [ROWS, *x['shape'][1:]], float(x['value']), x['dtype']
+      [ROWS if size == 'B' else size for size in x['shape']],
+      float(x['value']),
+      x['dtype'],
     )
     for name, x in interface['state'].items()
   }

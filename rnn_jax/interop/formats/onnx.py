@@ -49,6 +49,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   from rnn_jax.interop.onnx import programs
   from rnn_jax.interop.onnx import weights as weights_lib
 
+  task = bundle.config.task
   form = target.dtype or weights_lib.FORMATS[0]
   opset = model_file.check_opset(target.opset)
   exported = programs.of(bundle)
@@ -70,7 +71,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     with (part / weights_lib.FILE).open('wb') as file:
       weights.write(file)
     _dump(part / 'interface.json', interface)
-    if not bundle.config.task.reads_images:
+    if not (task.reads_images or task.reads_series):
       _write_vocabulary(part, bundle, scripts='step' in models)
 
 
@@ -95,15 +96,22 @@ def _write_vocabulary(folder, bundle, scripts):
 
 def _interface(bundle, exported, form):
   """Returns the content of interface.json."""
+  from rnn_jax.interop.onnx import programs
+
   config = bundle.config
   facts = {'task': config.task.name, 'weights': form}
-  if not config.task.reads_images:
+  if config.task.reads_series:
+    facts['series'] = _of_series(bundle)
+  elif not config.task.reads_images:
     facts |= _of_text(bundle)
   if config.task.classifies and not config.task.writes_text:
     facts['classes'] = list(config.data.classes)
   if config.task.labels_tokens:
     facts['labels'] = bundle.tokenizer.unknown
-  state = {name: _described(x) for name, x in exported.state.items()}
+  state = {
+    name: _described(x, exported.programs[0].inputs[programs.STATE + name])
+    for name, x in exported.state.items()
+  }
   inputs = {
     program.name: {
       name: f'{x.dtype}[{", ".join(map(str, x.shape))}]'
@@ -130,14 +138,28 @@ def _of_text(bundle):
   }
 
 
-def _described(x):
+def _of_series(bundle):
+  """Returns what readings and forecasts are, and the scales of series."""
+  data, task = bundle.config.data, bundle.config.task
+  window, _, horizon = data.widths
+  return {
+    'window': window,
+    'horizon': horizon,
+    'head': task.head,
+    'levels': list(task.quantiles),
+    **bundle.tokenizer.spec(),
+  }
+
+
+def _described(x, like):
   """Returns a leaf of the state before a row, which has one value."""
   (value,) = np.unique(x)
   number = value.item()
   # JSON has no infinity; Python's float and JavaScript's Number read this.
   if not np.isfinite(number):
     number = str(number).replace('inf', 'Infinity')
-  return {'shape': ['B', *x.shape[1:]], 'dtype': str(x.dtype), 'value': number}
+  shape = [size if isinstance(size, int) else str(size) for size in like.shape]
+  return {'shape': shape, 'dtype': str(x.dtype), 'value': number}
 
 
 def _dump(path, value):

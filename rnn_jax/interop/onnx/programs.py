@@ -13,10 +13,13 @@ Inputs and outputs, named as in the package:
     writes text   tokens_BxL -> logits_BxLxV
     labels        tokens_BxL -> logits_BxLxV, of V labels
     classes       tokens_BxL or image_BxHxWxC -> logits_BxC, probabilities_BxC
+    forecasts     readings_BxLxW, calendar_BxLxF -> numbers_BxLxHxO
 
 Classes are those of the text so far, probabilities calibrated if the run is.
-The state's leaves are inputs and outputs of their own, state.NAME and
-next_state.NAME.
+Readings and forecasts are scaled; the O numbers of each of the next H readings
+are quantiles, one point, or the location, scale and degrees of freedom of a
+Student-t distribution. The state's leaves are inputs and outputs of their own,
+state.NAME and next_state.NAME.
 """
 
 import dataclasses
@@ -71,11 +74,19 @@ class Exported(NamedTuple):
 
 
 class _Model(NamedTuple):
-  """A module, its parameters, and what it returns of one row."""
+  """A module with a state, its parameters, and what goes in and comes out.
+
+  Attributes:
+    module: takes (state, *inputs).
+    params: of the module.
+    inputs: from B and L to the shapes of its inputs.
+    outputs: from its result, without the state, to the graph's.
+  """
 
   module: Any
   params: bundle_lib.PyTree
-  outputs: Callable[[jax.Array], Arrays]
+  inputs: Callable[[Any, Any], Shapes]
+  outputs: Callable[[Any], Arrays]
 
 
 def of(bundle: bundle_lib.Bundle) -> Exported:
@@ -94,16 +105,13 @@ def of(bundle: bundle_lib.Bundle) -> Exported:
   bundle = dataclasses.replace(bundle, config=config)
   if config.task.reads_images:
     return _of_images(bundle)
-  model = _of_text(bundle)
-  if config.model.bidirectional:
-    programs, first = [_whole(model)], {}
-  else:
-    first = jax.device_get(_named(jax.jit(lambda: _init(model, 1))()))
-    programs = [_program(model, name) for name in ('step', 'row')]
+  model = (_of_series if config.task.reads_series else _of_text)(bundle)
   params = bundle_lib.flat(model.params)
-  return Exported(
-    programs, params, {k: np.asarray(x) for k, x in first.items()}
-  )
+  if config.model.bidirectional:
+    return Exported([_whole(model)], params, {})
+  first = jax.device_get(_named(jax.jit(lambda: _init(model, 1))()))
+  programs = [_program(model, name) for name in ('step', 'row')]
+  return Exported(programs, params, first)
 
 
 def _of_text(bundle):
@@ -115,6 +123,7 @@ def _of_text(bundle):
     return _Model(
       model,
       layers.unstack(bundle.params),
+      _tokens,
       lambda logits: {'logits_BxLxV': logits[..., :labels]},
     )
   if not task.classifies:
@@ -126,8 +135,37 @@ def _of_text(bundle):
   return _Model(
     model.clone(body=_plain(model.body)),
     bundle.params | {body: layers.unstack(bundle.params[body])},
+    _tokens,
     lambda logits: _of_classes(bundle, logits[:, -1]),
   )
+
+
+def _tokens(B, L):
+  return {'tokens_BxL': jax.ShapeDtypeStruct((B, L), jnp.int32)}
+
+
+def _of_series(bundle):
+  model = bundle_lib.make_task(bundle.config, bundle.tokenizer).model
+  sizes, kind = model.sizes, model.head_kind
+
+  def inputs(B, L):
+    widths = {'readings_BxLxW': sizes.window, 'calendar_BxLxF': sizes.calendar}
+    return {
+      name: jax.ShapeDtypeStruct((B, L, width), jnp.float32)
+      for name, width in widths.items()
+    }
+
+  def outputs(forecasts):
+    loc, scale = (x[..., None] for x in forecasts[1:])
+    numbers = [x * scale for x in forecasts.numbers]
+    if kind == 'student_t':
+      numbers = [numbers[0] + loc, numbers[1], forecasts.numbers[2]]
+    else:
+      numbers = [x + loc for x in numbers]
+    return {'numbers_BxLxHxO': jnp.stack(numbers, -1)}
+
+  model = model.clone(plan=export_devices.PLAN)
+  return _Model(model, bundle.params, inputs, outputs)
 
 
 def _plain(model):
@@ -160,39 +198,38 @@ def _of_images(bundle):
 
 def _whole(model):
   """The program of a row without a past, and without a state."""
-  tokens = _tokens('row')
 
   def run(params, inputs):
     variables = {'params': bundle_lib.nested(params)}
-    tokens = inputs['tokens_BxL']
-    state = _init(model, tokens.shape[0])
-    _, logits = model.module.apply(variables, state, tokens)
-    return model.outputs(logits)
+    state = _init(model, next(iter(inputs.values())).shape[0])
+    _, made = model.module.apply(variables, state, *inputs.values())
+    return model.outputs(made)
 
-  return Program('row', run, {'tokens_BxL': tokens})
+  return Program('row', run, model.inputs(*_sizes('row')))
 
 
 def _program(model, name):
-  tokens = _tokens(name)
-  like = jax.eval_shape(lambda: _init(model, tokens.shape[0]))
+  sizes = _sizes(name)
+  own = model.inputs(*sizes)
+  like = jax.eval_shape(lambda: _init(model, sizes[0]))
   tree, leaves = jax.tree.structure(like), _named(like)
 
   def run(params, inputs):
     variables = {'params': bundle_lib.nested(params)}
     state = jax.tree.unflatten(tree, [inputs[STATE + key] for key in leaves])
-    state, logits = model.module.apply(variables, state, inputs['tokens_BxL'])
+    given = [inputs[key] for key in own]
+    state, made = model.module.apply(variables, state, *given)
     new = {NEXT + key: x for key, x in _named(state).items()}
-    return model.outputs(logits) | new
+    return model.outputs(made) | new
 
-  inputs = {'tokens_BxL': tokens}
-  inputs |= {STATE + key: x for key, x in leaves.items()}
-  return Program(name, run, inputs)
+  states = {STATE + key: x for key, x in leaves.items()}
+  return Program(name, run, own | states)
 
 
-def _tokens(name):
+def _sizes(name):
+  """Returns B and L."""
   B, L = jax.export.symbolic_shape('B, L')
-  shape = (B, 1) if name == 'step' else (B, L)
-  return jax.ShapeDtypeStruct(shape, jnp.int32)
+  return B, 1 if name == 'step' else L
 
 
 def _init(model, B):

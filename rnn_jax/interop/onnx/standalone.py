@@ -28,7 +28,9 @@ def main(prompt: str, count: int) -> None:
   names = [output.name for output in row.get_outputs()]
   state = {  # before a document, of one row
     f'state.{name}': np.full(
-      [1, *x['shape'][1:]], float(x['value']), x['dtype']
+      [1 if size == 'B' else size for size in x['shape']],
+      float(x['value']),
+      x['dtype'],
     )
     for name, x in interface['state'].items()
   }

@@ -27,6 +27,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import subprocesses
 from tests.support import bundles
 from tests.support import classifiers
+from tests.support import series
 
 CELLS = sorted(
   module.name
@@ -110,7 +111,9 @@ def begin(folder, B):
   state = json.loads((folder / 'interface.json').read_text())['state']
   return {
     f'state.{name}': np.full(
-      [B, *x['shape'][1:]], float(x['value']), x['dtype']
+      [B if size == 'B' else size for size in x['shape']],
+      float(x['value']),
+      x['dtype'],
     )
     for name, x in state.items()
   }
@@ -345,6 +348,43 @@ def test_a_tagger_gives_labels_only(tmp_path):
   (wanted,) = model_lib.Model(bundle).predict('acbb')
   labels = bundle.tokenizer.decode(logits[0, 1:].argmax(-1))
   assert labels == wanted.labels
+
+
+@pytest.mark.parametrize('head', ('quantiles', 'student_t'))
+def test_a_forecaster(head, tmp_path):
+  raw = series.raw_config('gone', **{'task.head': head})
+  tokenizer = tokenizer_lib.Scales('window', False, {})
+  bundle = bundles.make(raw, tokenizer)
+  folder = export(bundle, tmp_path / 'model')
+  model = bundle_lib.make_task(bundle.config, tokenizer).model
+  W, _, H = bundle.config.data.widths
+  rng = np.random.default_rng(0)
+  readings = rng.normal(2, 1, (2, 6, W)).astype(np.float32)
+  readings[0, 2, 3:] = np.nan
+  calendar = np.zeros((2, 6, 0), np.float32)
+  state = model.apply({}, 2, method='init_state')
+  _, wanted = model.apply({'params': bundle.params}, state, readings, calendar)
+  row, step = (open_graph(folder / f'{name}.onnx') for name in ('row', 'step'))
+  state, made = run(
+    row,
+    begin(folder, 2),
+    readings_BxLxW=readings[:, :5],
+    calendar_BxLxF=calendar[:, :5],
+  )
+  _, last = run(
+    step,
+    state,
+    readings_BxLxW=readings[:, 5:],
+    calendar_BxLxF=calendar[:, 5:],
+  )
+  numbers = np.concatenate([x['numbers_BxLxHxO'] for x in (made, last)], 1)
+  assert numbers.shape == (2, 6, H, 3)
+  loc, scale = (np.asarray(x)[..., None] for x in wanted[1:])
+  first = np.asarray(wanted.numbers[0]) * scale + loc
+  np.testing.assert_allclose(numbers[..., 0], first, rtol=1e-5, atol=1e-5)
+  third = np.asarray(wanted.numbers[2])
+  third = third if head == 'student_t' else third * scale + loc
+  np.testing.assert_allclose(numbers[..., 2], third, rtol=1e-5, atol=1e-5)
 
 
 def test_a_chat_template_comes_along(tmp_path):

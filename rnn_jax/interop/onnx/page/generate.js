@@ -25,7 +25,7 @@ export function begin({ort, interface: {state}}) {
   const arrays = {float32: Float32Array, int32: Int32Array};
   return Object.fromEntries(
     Object.entries(state).map(([name, {shape, dtype, value}]) => {
-      const dims = [1, ...shape.slice(1)];
+      const dims = shape.map((size) => (size === 'B' ? 1 : size));
       const size = dims.reduce((a, b) => a * b, 1);
       const data = new arrays[dtype](size).fill(Number(value));
       return [`state.${name}`, new ort.Tensor(dtype, data, dims)];
