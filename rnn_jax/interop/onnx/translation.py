@@ -81,7 +81,6 @@ class Context:
     self,
     jaxpr: Any,
     consts: Sequence[Any],
-    inputs: Sequence[Any],
     name: str,
     before: Sequence[onnx.ValueInfoProto] = (),
     condition: Any = None,
@@ -89,9 +88,9 @@ class Context:
     """Returns a jaxpr as a graph inside this one.
 
     Args:
-      jaxpr: the graph's outputs are its.
-      consts: values of its first invars, from around it.
-      inputs: its other invars, which are inputs of the graph.
+      jaxpr: closed; the graph's outputs are its.
+      consts: values of its first inputs, from around it; the others are inputs
+        of the graph.
       name: of the graph.
       before: more inputs, in front.
       condition: from (the inner context, the outputs) to one more output, in
@@ -100,12 +99,12 @@ class Context:
     inner = Context(graph_lib.Graph(self.graph))
     declared = [*before]
     args = [*consts]
-    for variable in inputs:
+    for variable in opened(jaxpr)[0].invars[len(consts) :]:
       label = inner.graph.fresh('input')
       aval = variable.aval
       declared.append(graph_lib.info(label, aval.shape, aval.dtype))
       args.append(inner.value(label, aval))
-    outputs = inner.run(jaxpr.jaxpr, jaxpr.consts, args)
+    outputs = inner.run(*opened(jaxpr), args)
     names, infos = [], []
     if condition is not None:
       outputs = [condition(inner, outputs), *outputs]
@@ -117,6 +116,11 @@ class Context:
       names.append(label)
       infos.append(graph_lib.info(label, value.shape, value.dtype))
     return onnx.helper.make_graph(inner.graph.nodes, name, declared, infos)
+
+
+def opened(closed: Any) -> tuple[Any, Sequence[Any]]:
+  """Returns the (jaxpr, consts) of a closed one; jax 0.12 has no difference."""
+  return getattr(closed, 'jaxpr', closed), getattr(closed, 'consts', ())
 
 
 @functools.cache

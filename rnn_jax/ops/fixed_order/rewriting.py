@@ -8,6 +8,7 @@ has rows that don't depend on each other, whatever its cells are made from.
 import contextvars
 import math
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -217,7 +218,7 @@ class _Evaluator:
     )
 
   def _scan(self, params, *inputs):
-    constants, carry, x = _of_scan(params, inputs)
+    constants, carry, x = scan_parts(params, inputs)
     carried = len(carry)
 
     def body(carry, x):
@@ -249,8 +250,13 @@ class _Evaluator:
     return y
 
 
-def _of_scan(params, inputs):
-  """Returns a scan's (constants, carry, x), lists of arrays."""
+def scan_parts(
+  params: Mapping[str, Any], inputs: Sequence[Any]
+) -> list[list[Any]]:
+  """Returns the inputs of a traced scan as [constants, carry, x].
+
+  `params` are those of its equation.
+  """
   if 'num_consts' not in params:  # jax 0.12
     return [[*part] for part in params['ft_in'].update(inputs).unpack()]
   first = params['num_consts']

@@ -111,7 +111,7 @@ FUNCTIONS = {
   ),
   'bools': (
     lambda x: [
-      (x > 0) & (x < 1) | ~(x != x),
+      (x > 0) & (x < 1) | ~jnp.isnan(x),
       jnp.where(x > 0, x > 1, x < -1),
       jnp.any(x > 1, 1),
       jnp.all(x < 1, -1),

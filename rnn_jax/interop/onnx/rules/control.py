@@ -8,17 +8,17 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.interop.onnx import graph as graph_lib
+from rnn_jax.interop.onnx import translation
+from rnn_jax.ops.fixed_order import rewriting
 
 
 def _call(context, equation, values):
   """A function within the program becomes a part of it."""
   for key in ('jaxpr', 'call_jaxpr', 'fun_jaxpr'):
     if key in equation.params:
-      inner = equation.params[key]
+      inner, consts = translation.opened(equation.params[key])
       break
-  return context.run(
-    getattr(inner, 'jaxpr', inner), getattr(inner, 'consts', ()), values
-  )
+  return context.run(inner, consts, values)
 
 
 def _jit(context, equation, values):
@@ -32,24 +32,19 @@ def _jit(context, equation, values):
 
 def _scan(context, equation, values):
   graph, params = context.graph, equation.params
-  consts = values[: params['num_consts']]
-  carried = params['num_consts'] + params['num_carry']
-  body = params['jaxpr']
-  scanned = len(values) - carried
+  consts, carry, scanned = rewriting.scan_parts(params, values)
   if not scanned:
-    return _repeat(context, equation, values)
-  inner = context.body(
-    body, consts, body.jaxpr.invars[len(consts) :], graph.fresh('body')
-  )
-  outputs = len(equation.outvars) - params['num_carry']
+    return _repeat(context, equation, consts, carry)
+  inner = context.body(params['jaxpr'], consts, graph.fresh('body'))
+  outputs = len(equation.outvars) - len(carry)
   backward = int(params['reverse'])
   names = graph.nodes_of(
     'Scan',
-    [graph.whole(value) for value in values[len(consts) :]],
+    [graph.whole(value) for value in (*carry, *scanned)],
     len(equation.outvars),
     body=inner,
-    num_scan_inputs=scanned,
-    scan_input_directions=[backward] * scanned,
+    num_scan_inputs=len(scanned),
+    scan_input_directions=[backward] * len(scanned),
     scan_output_directions=[backward] * outputs,
   )
   return [
@@ -58,26 +53,23 @@ def _scan(context, equation, values):
   ]
 
 
-def _repeat(context, equation, values):
+def _repeat(context, equation, consts, carry):
   """A scan over nothing: a number of steps."""
   graph, params = context.graph, equation.params
-  count = params['num_consts']
-  if len(equation.outvars) != params['num_carry'] or params['reverse']:
+  if len(equation.outvars) != len(carry) or params['reverse']:
     raise errors.InputError(
       '--format=onnx: a scan that reads nothing has no ONNX form here: use '
       '--format=stablehlo'
     )
   steps = graph.squeeze(graph.dim(params['length']), [0])
-  body = params['jaxpr']
   inner = context.body(
-    body,
-    values[:count],
-    body.jaxpr.invars[count:],
+    params['jaxpr'],
+    consts,
     graph.fresh('body'),
     _loop_inputs(graph),
     lambda inner, _: inner.constant(np.array(True), bool),
   )
-  return _loop(context, equation, [steps, ''], values[count:], inner)
+  return _loop(context, equation, [steps, ''], carry, inner)
 
 
 def _while(context, equation, values):
@@ -89,12 +81,11 @@ def _while(context, equation, values):
   carry = values[of_test + of_body :]
 
   def holds(inner, carry):
-    return inner.run(test.jaxpr, test.consts, [*test_consts, *carry])[0]
+    return inner.run(*translation.opened(test), [*test_consts, *carry])[0]
 
   inner = context.body(
     body,
     body_consts,
-    body.jaxpr.invars[of_body:],
     graph.fresh('body'),
     _loop_inputs(graph),
     holds,
@@ -130,7 +121,7 @@ def _cond(context, equation, values):
       '--format=stablehlo'
     )
   no, yes = (
-    context.body(branch, args, (), graph.fresh('branch')) for branch in branches
+    context.body(branch, args, graph.fresh('branch')) for branch in branches
   )
   names = graph.nodes_of(
     'If',
