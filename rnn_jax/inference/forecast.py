@@ -1,23 +1,19 @@
 """Forecasts of series, and streams that take one reading at a time.
 
-    read    up to N readings into the state of a series, step by step, and the
-            forecast after the last one
-
-A history and a single reading run the same compiled program, so that a stream
-equals, bit for bit, the series read from its start. A series is scaled by what
-the run has kept for its name, or else by the history that it begins with, which
-the stream keeps. Quantiles are float64.
+A history and a single reading run the same compiled programs, and series that
+are read together have the bits that each has by itself (series_rows.py): a
+stream equals, bit for bit, the series read from its start. A series is scaled
+by what the run has kept for its name, or else by the history that it begins
+with, which the stream keeps. Quantiles are float64.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import errors
@@ -25,21 +21,12 @@ from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import scaling
 from rnn_jax.data.series import tables
+from rnn_jax.inference import series_rows
 from rnn_jax.models import packed_weights
-from rnn_jax.models import series as series_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 
-AT_ONCE = 64  # N
 NOTHING = np.zeros((0, 0))
-PyTree = Any
-
-
-class Carry(NamedTuple):
-  """What a series carries from reading to reading."""
-
-  window_1xW: jax.Array
-  state: PyTree
 
 
 class Stream(NamedTuple):
@@ -58,7 +45,7 @@ class Stream(NamedTuple):
   start: int
   count: int
   scale: scaling.Scale
-  carry: Carry
+  carry: series_rows.Carry
   numbers_OxH: np.ndarray
 
 
@@ -96,13 +83,14 @@ class Forecaster:
     self._data: Any = bundle.config.data
     self._scales: Any = bundle.tokenizer
     task = bundle_lib.make_task(bundle.config, bundle.tokenizer)
-    self._model: series_lib.Forecaster = task.model
     params = packed_weights.unpack(bundle.params)
-    self._params = jax.device_put(params, jax.local_devices()[0])
+    self.reader = series_rows.Reader(
+      task.model, jax.device_put(params, jax.local_devices()[0])
+    )
     self.levels: tuple[float, ...] = bundle.config.task.quantiles
     self.horizon: int = self._data.horizon
-    self._head = self._model.bind({}).numbers
-    self._frequency = frequency_lib.Frequency.parse(self._data.frequency)
+    self._head = task.model.bind({}).numbers
+    self.frequency = frequency_lib.Frequency.parse(self._data.frequency)
 
   def check(self, horizon: int, levels: Sequence[float]) -> None:
     """Checks what is asked of a forecast.
@@ -172,15 +160,31 @@ class Forecaster:
     Raises:
       InputError: it has no reading, or as `scaling.fit`.
     """
+    return self.begin_all([series])[0]
+
+  def begin_all(self, series: Sequence[panel_lib.Series]) -> list[Stream]:
+    """Returns the streams of series, each as of `begin`.
+
+    Raises:
+      InputError: as `begin`.
+    """
+    values = [each.values_N for each in series]
+    return self.read_all([*map(self.empty, series)], values)
+
+  def empty(self, series: panel_lib.Series) -> Stream:
+    """Returns the stream of a series of which nothing was read yet.
+
+    Raises:
+      InputError: as `begin`.
+    """
     values_N = series.values_N
     if not np.count_nonzero(~np.isnan(values_N)):
       raise errors.InputError(
         f'series {series.name!r} has no reading: give one or more'
       )
     scale = scaling.of(self._scales, series.name, values_N)
-    carry = fresh(self._model)
-    empty = Stream(series.name, series.start, 0, scale, carry, NOTHING)
-    return self._read(empty, values_N)
+    carry = self.reader.fresh
+    return Stream(series.name, series.start, 0, scale, carry, NOTHING)
 
   def observe(self, stream: Stream, reading: float) -> Stream:
     """Returns a stream with one more reading; NaN: it is missing.
@@ -188,49 +192,91 @@ class Forecaster:
     Raises:
       InputError: the reading is infinite, or has no logarithm.
     """
+    return self.observe_all([stream], [reading])[0]
+
+  def observe_all(
+    self, streams: Sequence[Stream], readings: Sequence[float]
+  ) -> list[Stream]:
+    """Returns streams with one more reading each, as of `observe`.
+
+    Raises:
+      InputError: as `observe`.
+    """
+    values = [
+      np.array([self.reading(stream.scale, reading)])
+      for stream, reading in zip(streams, readings, strict=True)
+    ]
+    return self.read_all(streams, values)
+
+  def reading(self, scale: scaling.Scale, reading: Any) -> float:
+    """Returns a reading of a stream with this scale.
+
+    Raises:
+      InputError: as `observe`.
+    """
     try:
       value = float(reading)
     except (TypeError, ValueError):
       errors.refuse(
         'reading', reading, 'give a number, or nan if it is missing'
       )
-    if np.isinf(value) or (stream.scale.log and value <= 0):
+    if np.isinf(value) or (scale.log and value <= 0):
       errors.refuse(
         'reading',
         reading,
         'give a positive number: the run has data.log=True'
-        if stream.scale.log
+        if scale.log
         else 'give a finite number, or nan if it is missing',
       )
-    return self._read(stream, np.array([value]))
+    return value
 
-  def _read(self, stream, values_N):
-    scaled_N = np.float32(stream.scale.apply(values_N))
+  def given(
+    self, stream: Stream, values_N: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what the model reads: (scaled_N, calendar_NxF).
+
+    Args:
+      stream: that the readings follow.
+      values_N: the readings.
+    """
     places_N = np.arange(stream.count, stream.count + len(values_N))
-    calendar_NxF = self._frequency.calendar(stream.start, places_N + 1)
-    carry, result = stream.carry, None
-    for first in range(0, len(scaled_N), AT_ONCE):
-      own = slice(first, first + AT_ONCE)
-      count = len(scaled_N[own])
-      padding = (0, AT_ONCE - count)
-      given = (
-        np.pad(scaled_N[own], padding),
-        np.pad(calendar_NxF[own], (padding, (0, 0))),
-        np.int32(count),
-      )
-      carry, result = read(
-        self._model, self._params, carry, *jax.device_put(given)
-      )
-    return stream._replace(
-      count=stream.count + len(values_N),
-      carry=carry,
-      numbers_OxH=self._unscaled(*jax.device_get(result), stream.scale),
-    )
+    calendar_NxF = self.frequency.calendar(stream.start, places_N + 1)
+    return np.float32(stream.scale.apply(values_N)), calendar_NxF
 
-  def _unscaled(self, numbers_OxH, loc, scale, of_series):
-    """Returns the head's numbers in readings, or in their logarithms."""
-    numbers_OxH = np.float64(numbers_OxH)
-    loc, scale = np.float64(loc), np.float64(scale)
+  def read_all(
+    self, streams: Sequence[Stream], values: Sequence[np.ndarray]
+  ) -> list[Stream]:
+    """Returns streams that have read more, any number of readings each.
+
+    Args:
+      streams: that the readings follow.
+      values: the readings of each, which `reading` would take.
+    """
+    given = [
+      self.given(stream, values_N)
+      for stream, values_N in zip(streams, values, strict=True)
+    ]
+    carries, results = self.reader.read(
+      [stream.carry for stream in streams],
+      [scaled_N for scaled_N, _ in given],
+      [calendar_NxF for _, calendar_NxF in given],
+    )
+    return [
+      stream._replace(
+        count=stream.count + len(values_N),
+        carry=carry,
+        numbers_OxH=self.unscaled(stream.scale, result),
+      )
+      for stream, values_N, carry, result in zip(
+        streams, values, carries, results, strict=True
+      )
+    ]
+
+  def unscaled(
+    self, of_series: scaling.Scale, result: series_rows.Result
+  ) -> np.ndarray:
+    """Returns the head's numbers OxH in readings, or in their logarithms."""
+    numbers_OxH, loc, scale = map(np.float64, result)
     factor = scale * of_series.scale
     out = numbers_OxH * factor
     shift = loc * of_series.scale + of_series.loc
@@ -267,7 +313,7 @@ class Forecaster:
     if stream.scale.log:
       quantiles_HxQ, point_H = np.exp(quantiles_HxQ), np.exp(point_H)
     places_H = np.arange(stream.count, stream.count + horizon)
-    times = panel_lib.times(self._frequency, stream.start, places_H)
+    times = panel_lib.times(self.frequency, stream.start, places_H)
     return Forecast(stream.name, times, levels, quantiles_HxQ, point_H)
 
   def forecasts(
@@ -280,67 +326,14 @@ class Forecaster:
     series = [*series]
     made = []
     with activity.doing('forecasting', len(series), 'series') as done:
-      for each in series:
-        made.append(self.forecast(self.begin(each), horizon, levels))
-        done(1)
+      for first in range(0, len(series), series_rows.WIDTHS[-1]):
+        part = series[first : first + series_rows.WIDTHS[-1]]
+        made += [
+          self.forecast(stream, horizon, levels)
+          for stream in self.begin_all(part)
+        ]
+        done(len(part))
     return made
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def fresh(model: series_lib.Forecaster) -> Carry:
-  """Returns what a series that was not read yet carries."""
-  window_1xW = jnp.full((1, model.sizes.window), jnp.nan)
-  return Carry(window_1xW, model.apply({}, 1, method='init_state'))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def read(
-  model: series_lib.Forecaster,
-  params: PyTree,
-  carry: Carry,
-  readings_N: jax.Array,
-  calendar_NxF: jax.Array,
-  count: jax.Array,
-) -> tuple[Carry, tuple[jax.Array, jax.Array, jax.Array]]:
-  """Reads `count` readings, at least one, step by step.
-
-  Args:
-    model: the forecaster.
-    params: its parameters.
-    carry: of the series so far.
-    readings_N: scaled; NaN is missing.
-    calendar_NxF: the calendar of the reading after each.
-    count: how many of the N are read.
-
-  Returns:
-    (carry, (numbers_OxH, loc, scale) of the forecast after the last).
-  """
-  variables = {'params': params}
-
-  def advance(n, inputs):
-    (window_1xW, state), _ = inputs
-    reading_1x1 = readings_N[n][None, None]
-    window_1xW = jnp.concatenate([window_1xW[:, 1:], reading_1x1], 1)
-    state, x_1x1xD = model.apply(
-      variables,
-      state,
-      window_1xW[:, None],
-      calendar_NxF[n][None, None],
-      method='features',
-    )
-    return Carry(window_1xW, state), x_1x1xD.astype(jnp.float32)
-
-  begin = carry, jnp.zeros((1, 1, model.config.width))
-  carry, x_1x1xD = jax.lax.fori_loop(0, count, advance, begin)
-  forecasts = model.apply(
-    variables, x_1x1xD, carry.window_1xW[:, None], method='forecasts'
-  )
-  numbers_OxH = jnp.stack([each[0, 0] for each in forecasts.numbers])
-  return carry, (
-    numbers_OxH,
-    forecasts.loc_BxL[0, 0],
-    forecasts.scale_BxL[0, 0],
-  )
 
 
 def check_forecasts(config: Any) -> None:

@@ -303,6 +303,17 @@ class Model:
       )
     return self.forecaster.begin(panel.series[0])
 
+  def begin_all(self, frame: Any) -> list[forecast_lib.Stream]:
+    """Begins a stream for each series of a table, which are read together.
+
+    Args:
+      frame: as of `forecast`.
+
+    Raises:
+      InputError: as `begin`.
+    """
+    return self.forecaster.begin_all(self.forecaster.panel(frame).series)
+
   def observe(
     self,
     state: forecast_lib.Stream,
@@ -327,8 +338,46 @@ class Model:
     Raises:
       InputError: the reading isn't a finite number, or as `forecast`.
     """
-    state = self.forecaster.observe(state, reading)
-    return state, self.forecaster.forecast(state, horizon, quantiles)
+    (state,), (forecast,) = self.observe_all(
+      [state], [reading], horizon=horizon, quantiles=quantiles
+    )
+    return state, forecast
+
+  def observe_all(
+    self,
+    states: Sequence[forecast_lib.Stream],
+    readings: Sequence[float],
+    *,
+    horizon: int | None = None,
+    quantiles: Sequence[float] | None = None,
+  ) -> tuple[list[forecast_lib.Stream], list[forecast_lib.Forecast]]:
+    """Takes the next reading of each of many streams, which run together.
+
+    Each equals, bit for bit, what `observe` makes of it.
+
+    Args:
+      states: of the streams; they stay valid.
+      readings: of each stream the next one; nan: it is missing.
+      horizon: as of `forecast`.
+      quantiles: as of `forecast`.
+
+    Returns:
+      (the new states, the Forecast after each reading).
+
+    Raises:
+      InputError: as `observe`, or there are more readings than streams or
+        fewer.
+    """
+    model = self.forecaster
+    if len(states) != len(readings):
+      errors.refuse(
+        'readings',
+        f'{len(readings):,} readings',
+        f'there are {len(states):,} states: give a reading for each',
+      )
+    states = model.observe_all(states, readings)
+    made = [model.forecast(state, horizon, quantiles) for state in states]
+    return states, made
 
   def __repr__(self) -> str:
     config = self.bundle.config

@@ -101,7 +101,7 @@ def test_the_stream_s_forecast_is_that_of_training(bundle, model):
   scaled = np.float32(state.scale.apply(one().y.to_numpy()))
   padded = np.concatenate([np.full(7, np.nan, np.float32), scaled])
   windows = np.lib.stride_tricks.sliding_window_view(padded, 8)
-  grid = forecaster._frequency
+  grid = forecaster.frequency
   calendar = grid.calendar(state.start, np.arange(1, 61))
   _, made = task.model.apply(
     {'params': bundle.params},
@@ -123,6 +123,36 @@ def test_a_series_does_not_depend_on_the_others_nor_on_its_order(model):
     pd.testing.assert_frame_equal(own, rows, check_exact=True)
   assert len(together) == 15
   assert together.ds[0] == '2026-01-03 12:00'
+
+
+def test_many_series_have_the_bits_of_each_by_itself(model):
+  rng = np.random.default_rng(5)
+  frame = series.frame(19, 70, seed=8)
+  lengths = dict(
+    zip(frame.unique_id.unique(), rng.integers(1, 70, 19), strict=True)
+  )
+  place = frame.groupby('unique_id').cumcount()
+  short = frame[(place < frame.unique_id.map(lengths)) | (place == 0)]
+  short = short.assign(y=short.y.fillna(1.0))
+  together = model.begin_all(short)
+  alone = [model.begin(own) for _, own in short.groupby('unique_id')]
+  alone = {stream.name: stream for stream in alone}
+  assert len(together) == 19
+  for stream in together:
+    assert same(stream, alone[stream.name])
+
+  readings = rng.normal(10, size=(3, 19))
+  readings[1, ::4] = np.nan
+  for row in readings:
+    together, made = model.observe_all(together, row)
+    for n, stream in enumerate(together):
+      name = stream.name
+      alone[name], wanted = model.observe(alone[name], row[n])
+      assert same(stream, alone[name])
+      assert made[n].times == wanted.times
+      assert np.array_equal(made[n].quantiles_HxQ, wanted.quantiles_HxQ)
+  with pytest.raises(errors.InputError, match='2 readings.*there are 1'):
+    model.observe_all(together[:1], [1.0, 2.0])
 
 
 @pytest.mark.parametrize('scaling', ('window', 'mean_abs', 'none'))

@@ -3,6 +3,8 @@
 Bits of rows are compared between batches of several sizes.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -224,6 +226,23 @@ def test_a_product_is_rounded_before_a_sum():
   rounded = np.full(64, 1 + 2.0**-11, np.float32)
   run = jax.jit(lambda x, y: fixed_order.evaluate(lambda x, y: x * x - y, x, y))
   np.testing.assert_array_equal(run(x, rounded), np.zeros(64))
+
+
+@native
+def test_a_constant_factor_and_a_divisor_of_a_row_have_the_same_bits():
+  """XLA knows more of them where there is one row."""
+
+  def run(x):
+    size = jnp.sum(jnp.abs(x), -1)
+    spread = jnp.sum(jnp.square(x), -1) + 0.01 * size + 1e-6
+    return x / spread[..., None], spread
+
+  x = draw(512, 1, 9)
+  run = jax.jit(functools.partial(fixed_order.evaluate, run))
+  whole = run(x)
+  for n, row in enumerate(x):
+    for y, wanted in zip(run(row[None]), whole, strict=True):
+      np.testing.assert_array_equal(y[0], wanted[n])
 
 
 def test_rows_of_nothing_and_other_shapes_are_refused():

@@ -159,14 +159,17 @@ def evaluate(run: Callable[..., Any], *args: Any) -> Any:
 class _Evaluator:
   """Evaluates jaxprs.
 
-  A product is multiplied by a 1 of which XLA doesn't know. Otherwise it makes
-  one operation, with one rounding, of a product and a sum in the same kernel,
-  and what is in a kernel depends on the number of rows.
+  Bits of products and divisors are combined with a 0 of which XLA doesn't know.
+  Otherwise it makes one operation, with one rounding, of a product and a sum in
+  the same kernel, and a product with the reciprocal of a quotient whose divisor
+  is one number; both depend on the number of rows. A factor of 1 in place of
+  these bits would be multiplied with the other constants first.
   """
 
   def __init__(self):
     result = jax.ShapeDtypeStruct((), jnp.float32)
-    (self.one,) = library.call('row_one', (result,))
+    (one,) = library.call('row_one', (result,))
+    self.zero = _bits(one) - np.float32(1).view(np.int32)
 
   def run(self, closed, inputs):
     jaxpr = getattr(closed, 'jaxpr', closed)
@@ -242,7 +245,13 @@ class _Evaluator:
       y = dot_general(*inputs, params['dimension_numbers'])
       y = y.astype(equation.outvars[0].aval.dtype)
     elif name in PRODUCTS and dtypes[0] == jnp.float32:
-      y = equation.primitive.bind(*inputs, **params) * self.one
+      y = equation.primitive.bind(*inputs, **params)
+      y = _of_bits(_bits(y) ^ self.zero)
+    elif name == 'div' and dtypes[0] == jnp.float32:
+      x, divisor = inputs
+      # Bits of x, so that it isn't one number for all.
+      divisor = _of_bits(_bits(divisor) ^ (_bits(x) & self.zero))
+      y = equation.primitive.bind(x, divisor, **params)
     elif name == 'rsqrt':
       y = 1 / jnp.sqrt(*inputs)
     elif name in FUNCTIONS and dtypes[0] == jnp.float32:
@@ -290,6 +299,14 @@ def _function(name, x):
   result = jax.ShapeDtypeStruct(x.shape, jnp.float32)
   number = np.int64(FUNCTIONS.index(name))
   return library.call('row_function', (result,), x, name=number)[0]
+
+
+def _bits(x):
+  return jax.lax.bitcast_convert_type(x, jnp.int32)
+
+
+def _of_bits(n):
+  return jax.lax.bitcast_convert_type(n, jnp.float32)
 
 
 def _others(x, *used):

@@ -1,0 +1,86 @@
+"""Widths whose rows have other bits aren't used; padding is never most."""
+
+import jax
+import numpy as np
+import pytest
+
+from rnn_jax.inference import series_rows
+from rnn_jax.runs import bundle as bundle_lib
+from tests.support import series
+
+
+@pytest.fixture(scope='module', name='made')
+def _made(tmp_path_factory):
+  """A forecaster with a state of two layers, and its parameters."""
+  path = tmp_path_factory.mktemp('series') / 'series.csv'
+  series.frame().to_csv(path, index=False)
+  config, corpus = series.corpus(
+    series.raw_config(path, **{'model.layers': 2, 'model.mlp_width': 8})
+  )
+  like = bundle_lib.like(config, corpus.tokenizer)
+  rng = np.random.default_rng(3)
+  params = jax.tree.map(
+    lambda x: np.float32(0.4 * rng.normal(size=x.shape)), like
+  )
+  model = bundle_lib.make_task(config, corpus.tokenizer).model
+  return model, jax.device_put(params)
+
+
+def bits(rows):
+  return [
+    [x.tobytes() for x in jax.tree.leaves(row)]
+    for row in zip(*rows, strict=True)
+  ]
+
+
+def test_rows_are_those_of_single_rows_at_all_widths(made):
+  reader = series_rows.Reader(*made)
+  rng = np.random.default_rng(0)
+  lengths = rng.integers(0, 2 * series_rows.AT_ONCE, 19)
+  lengths[:2] = 0, series_rows.AT_ONCE + 1
+  features = made[0].sizes.calendar
+  given = [
+    (np.float32(rng.normal(size=n)), np.float32(rng.normal(size=(n, features))))
+    for n in lengths
+  ]
+  readings, calendars = zip(*given, strict=True)
+  together = reader.read([reader.fresh] * 19, readings, calendars)
+  assert [*reader.parts(19)] == [(0, 16), (16, 1), (17, 1), (18, 1)]
+  alone = [
+    reader.read([reader.fresh], [x], [y])
+    for x, y in zip(readings, calendars, strict=True)
+  ]
+  wanted = [row for each in alone for row in bits(each)]
+  assert bits(together) == wanted
+  assert len({tuple(row) for row in wanted}) > 10
+  # A row without readings is as it was, and has the forecast that it had.
+  nothing = [x[:0] for x in readings], [x[:0] for x in calendars]
+  assert bits(reader.read(together[0], *nothing)) == wanted
+
+
+def test_the_axes_are_those_of_the_rows(made):
+  model, _ = made
+  axes = jax.tree.leaves(series_rows.axes(model))
+  for axis, a, b in zip(
+    axes,
+    jax.tree.leaves(series_rows.blank(model, 1)),
+    jax.tree.leaves(series_rows.blank(model, 3)),
+    strict=True,
+  ):
+    assert a.shape[axis] == 1 and b.shape[axis] == 3
+  assert {*axes} == {0, 1}  # the stack's states have an axis of layers
+
+
+def test_a_width_with_other_bits_is_not_used(made, monkeypatch):
+  reader = series_rows.Reader(*made)
+  asked = []
+
+  def compare(narrow, wide):
+    asked.append((narrow, wide))
+    return wide != 16
+
+  monkeypatch.setattr(reader, '_compare', compare)
+  assert [*reader.parts(5)] == [(n, 1) for n in range(5)]
+  assert [*reader.parts(20)] == [(n, 1) for n in range(20)]
+  assert [*reader.parts(300)] == [(0, 256)] + [(256 + n, 1) for n in range(44)]
+  assert asked == [(1, 16), (1, 256)]  # once each
