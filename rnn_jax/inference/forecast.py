@@ -256,19 +256,22 @@ class Forecaster:
       self.given(stream, values_N)
       for stream, values_N in zip(streams, values, strict=True)
     ]
-    carries, results = self.reader.read(
-      [stream.carry for stream in streams],
+    if not streams:
+      return []
+    reader = self.reader
+    carry, result = reader.read(
+      reader.join([stream.carry for stream in streams]),
       [scaled_N for scaled_N, _ in given],
       [calendar_NxF for _, calendar_NxF in given],
     )
     return [
       stream._replace(
         count=stream.count + len(values_N),
-        carry=carry,
-        numbers_OxH=self.unscaled(stream.scale, result),
+        carry=row,
+        numbers_OxH=self.unscaled(stream.scale, own),
       )
-      for stream, values_N, carry, result in zip(
-        streams, values, carries, results, strict=True
+      for stream, values_N, (row, own) in zip(
+        streams, values, reader.split(carry, result), strict=True
       )
     ]
 

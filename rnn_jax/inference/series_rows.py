@@ -135,7 +135,7 @@ _blank = jax.jit(blank, static_argnums=(0, 1))
 
 
 class Reader:
-  """A forecaster's programs, whose rows are NumPy arrays.
+  """A forecaster's programs; rows are NumPy arrays on the host.
 
   Args:
     model: the forecaster.
@@ -154,35 +154,38 @@ class Reader:
 
   def read(
     self,
-    carries: Sequence[Carry],
+    carry: Carry,
     readings: Sequence[np.ndarray],
     calendars: Sequence[np.ndarray],
-  ) -> tuple[list[Carry], list[Result]]:
+  ) -> tuple[Carry, Result]:
     """Reads each row's readings to their end.
 
     Args:
-      carries: of single rows.
+      carry: of B rows, which stays as it is.
       readings: of each row any number, scaled; NaN is missing.
       calendars: NxF of each row, of the reading after each.
 
     Returns:
-      (the new carries, the forecasts after the last readings), of single rows.
+      (the new carry, the forecasts after the last readings).
     """
     lengths = np.array([len(x) for x in readings])
     # Rows of about the same length wait for each other the least.
     order = np.argsort(-lengths, kind='stable')
-    made: dict[int, tuple[Carry, Result]] = {}
+    carries, results = [], []
     for first, width in self.parts(len(order)):
       own = order[first : first + width]
-      rows = self._read_part(
+      part = self._read_part(
         width,
-        [carries[n] for n in own],
+        self.take(carry, own),
         [readings[n] for n in own],
         [calendars[n] for n in own],
       )
-      made |= zip(own.tolist(), rows, strict=False)  # without padding
-    each = [made[n] for n in range(len(order))]
-    return [carry for carry, _ in each], [result for _, result in each]
+      carries.append(self.take(part[0], np.arange(len(own))))
+      results.append(Result(*(x[: len(own)] for x in part[1])))
+    back = np.argsort(order)
+    parts = zip(*results, strict=True)
+    result = Result(*(np.concatenate(each)[back] for each in parts))
+    return self.take(self.join(carries), back), result
 
   def parts(self, count: int) -> Iterator[tuple[int, int]]:
     """Yields (first row, width) of the calls that read `count` rows.
@@ -194,6 +197,33 @@ class Reader:
       width = self._widest(2 * (count - first))
       yield first, width
       first += width
+
+  def join(self, carries: Sequence[Carry]) -> Carry:
+    """Returns the rows of all."""
+    return jax.tree.map(
+      lambda axis, *rows: np.concatenate(rows, axis), self._axes, *carries
+    )
+
+  def take(self, carry: Carry, rows: np.ndarray) -> Carry:
+    """Returns some rows, a copy."""
+    return jax.tree.map(
+      lambda axis, x: np.take(x, rows, axis), self._axes, carry
+    )
+
+  def put(self, carry: Carry, rows: np.ndarray, new: Carry) -> None:
+    """Puts `new` into the place of some rows."""
+
+    def put(axis, x, own):
+      np.moveaxis(x, axis, 0)[rows] = np.moveaxis(own, axis, 0)
+
+    jax.tree.map(put, self._axes, carry, new)
+
+  def split(self, carry: Carry, result: Result) -> list[tuple[Carry, Result]]:
+    """Returns the (Carry, Result) of each row, copies."""
+    return [
+      (self.take(carry, np.array([n])), Result(*(x[n] for x in result)))
+      for n in range(len(carry.x_BxD))
+    ]
 
   def _widest(self, most):
     """Returns the widest usable width up to `most`, at least 1."""
@@ -207,10 +237,10 @@ class Reader:
         usable = width
     return usable
 
-  def _read_part(self, width, carries, readings, calendars):
-    empty = [self.fresh] * (width - len(carries))
-    carry = self._join([*carries, *empty])
-    lengths_B = np.array([len(x) for x in readings] + [0] * len(empty))
+  def _read_part(self, width, carry, readings, calendars):
+    padding = width - len(readings)
+    carry = self.join([carry] + [self.fresh] * padding)
+    lengths_B = np.array([len(x) for x in readings] + [0] * padding)
     features = calendars[0].shape[1]
     result = None
     for first in range(0, max(1, lengths_B.max()), AT_ONCE):
@@ -226,7 +256,7 @@ class Reader:
       count_B = np.clip(lengths_B - first, 0, AT_ONCE).astype(np.int32)
       given = Given(readings_NxB, calendar_NxBxF, count_B)
       carry, result = self._run(carry, given)
-    return self._split(*jax.device_get((carry, result)))
+    return jax.device_get((carry, result))
 
   def _run(self, carry, given):
     device = jax.tree.leaves(self.params)[0].device
@@ -245,26 +275,11 @@ class Reader:
       own = slice(first, first + width)
       count_B = np.full(width, COMPARED, np.int32)
       given = Given(readings_NxB[:, own], calendar_NxBxF[:, own], count_B)
-      made = self._run(self._join([self.fresh] * width), given)
+      made = self._run(self.join([self.fresh] * width), given)
       return [
         [x.tobytes() for x in jax.tree.leaves(row)]
-        for row in self._split(*jax.device_get(made))
+        for row in self.split(*jax.device_get(made))
       ]
 
     parts = (rows(first, narrow) for first in range(0, wide, narrow))
     return rows(0, wide) == [row for part in parts for row in part]
-
-  def _join(self, carries):
-    """Returns rows as one Carry."""
-    return jax.tree.map(
-      lambda axis, *rows: np.concatenate(rows, axis), self._axes, *carries
-    )
-
-  def _split(self, carry, result):
-    """Returns the (Carry, Result) of each row."""
-
-    def row(n):
-      own = jax.tree.map(lambda axis, x: x.take([n], axis), self._axes, carry)
-      return own, Result(*(x[n] for x in result))
-
-    return [row(n) for n in range(len(carry.x_BxD))]

@@ -27,10 +27,7 @@ def _made(tmp_path_factory):
 
 
 def bits(rows):
-  return [
-    [x.tobytes() for x in jax.tree.leaves(row)]
-    for row in zip(*rows, strict=True)
-  ]
+  return [[x.tobytes() for x in jax.tree.leaves(row)] for row in rows]
 
 
 def test_rows_are_those_of_single_rows_at_all_widths(made):
@@ -44,18 +41,37 @@ def test_rows_are_those_of_single_rows_at_all_widths(made):
     for n in lengths
   ]
   readings, calendars = zip(*given, strict=True)
-  together = reader.read([reader.fresh] * 19, readings, calendars)
+  blank = reader.join([reader.fresh] * 19)
+  carry, result = reader.read(blank, readings, calendars)
+  together = bits(reader.split(carry, result))
   assert [*reader.parts(19)] == [(0, 16), (16, 1), (17, 1), (18, 1)]
   alone = [
-    reader.read([reader.fresh], [x], [y])
+    reader.split(*reader.read(reader.fresh, [x], [y]))[0]
     for x, y in zip(readings, calendars, strict=True)
   ]
-  wanted = [row for each in alone for row in bits(each)]
-  assert bits(together) == wanted
-  assert len({tuple(row) for row in wanted}) > 10
+  assert together == bits(alone)
+  assert len({tuple(row) for row in together}) > 10
   # A row without readings is as it was, and has the forecast that it had.
   nothing = [x[:0] for x in readings], [x[:0] for x in calendars]
-  assert bits(reader.read(together[0], *nothing)) == wanted
+  assert bits(reader.split(*reader.read(carry, *nothing))) == together
+
+
+def test_rows_are_taken_and_put(made):
+  reader = series_rows.Reader(*made)
+  rng = np.random.default_rng(0)
+  rows, other = (
+    jax.tree.map(
+      lambda x: np.float32(rng.normal(size=x.shape)),
+      reader.join([reader.fresh] * count),
+    )
+    for count in (5, 2)
+  )
+  kept = reader.take(rows, np.array([1, 4, 0]))
+  reader.put(rows, np.array([3, 2]), other)
+  for place, wanted in ((3, (other, 0)), (2, (other, 1)), (4, (kept, 1))):
+    got = reader.take(rows, np.array([place]))
+    want = reader.take(wanted[0], np.array([wanted[1]]))
+    assert bits([got]) == bits([want])
 
 
 def test_the_axes_are_those_of_the_rows(made):
