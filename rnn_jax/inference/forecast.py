@@ -27,6 +27,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 
 NOTHING = np.zeros((0, 0))
+LARGEST = 1e15  # of a scaled reading; sums of squares are finite in float32
 
 
 class Stream(NamedTuple):
@@ -228,6 +229,12 @@ class Forecaster:
         if scale.log
         else 'give a finite number, or nan if it is missing',
       )
+    if abs(scale.apply(np.array([value]))[0]) > LARGEST:
+      errors.refuse(
+        'reading',
+        reading,
+        f"it is more than {LARGEST:g} times the series' scale: correct it",
+      )
     return value
 
   def given(
@@ -252,28 +259,47 @@ class Forecaster:
       streams: that the readings follow.
       values: the readings of each, which `reading` would take.
     """
+    if not streams:
+      return []
+    reader = self.reader
+    carry = reader.join([stream.carry for stream in streams])
+    made, carry = self.read_rows(streams, carry, values)
+    return [
+      stream._replace(carry=reader.take(carry, np.array([n])))
+      for n, stream in enumerate(made)
+    ]
+
+  def read_rows(
+    self,
+    streams: Sequence[Stream],
+    carry: series_rows.Carry,
+    values: Sequence[np.ndarray],
+  ) -> tuple[list[Stream], series_rows.Carry]:
+    """Returns (streams that have read more, their rows), as `read_all`.
+
+    Args:
+      streams: whose own carry has no effect.
+      carry: a row for each.
+      values: the readings of each.
+    """
     given = [
       self.given(stream, values_N)
       for stream, values_N in zip(streams, values, strict=True)
     ]
-    if not streams:
-      return []
-    reader = self.reader
-    carry, result = reader.read(
-      reader.join([stream.carry for stream in streams]),
+    carry, result = self.reader.read(
+      carry,
       [scaled_N for scaled_N, _ in given],
       [calendar_NxF for _, calendar_NxF in given],
     )
-    return [
+    rows = (series_rows.Result(*row) for row in zip(*result, strict=True))
+    made = [
       stream._replace(
         count=stream.count + len(values_N),
-        carry=row,
-        numbers_OxH=self.unscaled(stream.scale, own),
+        numbers_OxH=self.unscaled(stream.scale, row),
       )
-      for stream, values_N, (row, own) in zip(
-        streams, values, reader.split(carry, result), strict=True
-      )
+      for stream, values_N, row in zip(streams, values, rows, strict=True)
     ]
+    return made, carry
 
   def unscaled(
     self, of_series: scaling.Scale, result: series_rows.Result

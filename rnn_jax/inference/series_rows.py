@@ -213,17 +213,15 @@ class Reader:
   def put(self, carry: Carry, rows: np.ndarray, new: Carry) -> None:
     """Puts `new` into the place of some rows."""
 
-    def put(axis, x, own):
-      np.moveaxis(x, axis, 0)[rows] = np.moveaxis(own, axis, 0)
+    pairs = map(jax.tree.leaves, (self._first(carry), self._first(new)))
+    for x, own in zip(*pairs, strict=True):
+      x[rows] = own
 
-    jax.tree.map(put, self._axes, carry, new)
-
-  def split(self, carry: Carry, result: Result) -> list[tuple[Carry, Result]]:
-    """Returns the (Carry, Result) of each row, copies."""
-    return [
-      (self.take(carry, np.array([n])), Result(*(x[n] for x in result)))
-      for n in range(len(carry.x_BxD))
-    ]
+  def _first(self, carry):
+    """Returns views of arrays whose first axis is that of the rows."""
+    return jax.tree.map(
+      lambda axis, x: np.moveaxis(x, axis, 0), self._axes, carry
+    )
 
   def _widest(self, most):
     """Returns the widest usable width up to `most`, at least 1."""
@@ -276,10 +274,9 @@ class Reader:
       count_B = np.full(width, COMPARED, np.int32)
       given = Given(readings_NxB[:, own], calendar_NxBxF[:, own], count_B)
       made = self._run(self.join([self.fresh] * width), given)
-      return [
-        [x.tobytes() for x in jax.tree.leaves(row)]
-        for row in self.split(*jax.device_get(made))
-      ]
+      carry, result = jax.device_get(made)
+      leaves = [*jax.tree.leaves(self._first(carry)), *result]
+      return [[x[n].tobytes() for x in leaves] for n in range(width)]
 
     parts = (rows(first, narrow) for first in range(0, wide, narrow))
     return rows(0, wide) == [row for part in parts for row in part]

@@ -23,17 +23,6 @@ from tests.support import series
 from tests.support import shared
 
 
-def make_bundle(path, **changes):
-  """A forecaster of random parameters, none of which is 0."""
-  config, corpus = series.corpus(series.raw_config(path, **changes))
-  like = bundle_lib.like(config, corpus.tokenizer)
-  rng = np.random.default_rng(3)
-  params = jax.tree.map(
-    lambda x: np.float32(0.4 * rng.normal(size=x.shape)), like
-  )
-  return bundle_lib.Bundle(config, corpus.tokenizer, params)
-
-
 @pytest.fixture(scope='module', name='path')
 def _path(tmp_path_factory):
   path = tmp_path_factory.mktemp('series') / 'series.csv'
@@ -43,7 +32,7 @@ def _path(tmp_path_factory):
 
 @pytest.fixture(scope='module', name='bundle')
 def _bundle(path):
-  return make_bundle(path)
+  return series.bundle(path)
 
 
 @pytest.fixture(scope='module', name='model')
@@ -73,7 +62,7 @@ def same(a, b):
 )
 def test_a_stream_is_the_series_read_from_its_start(path, scaling, head):
   changes = {'data.scaling': scaling, 'task.head': head}
-  model = model_lib.Model(make_bundle(path, **changes))
+  model = model_lib.Model(series.bundle(path, **changes))
   readings = one().y.to_numpy()
 
   @settings(max_examples=8, deadline=None)
@@ -158,7 +147,7 @@ def test_many_series_have_the_bits_of_each_by_itself(model):
 @pytest.mark.parametrize('scaling', ('window', 'mean_abs', 'none'))
 def test_forecasts_have_the_series_scale(path, scaling):
   """Of an unknown name: 1000 times the readings, 1000 times the forecast."""
-  model = model_lib.Model(make_bundle(path, **{'data.scaling': scaling}))
+  model = model_lib.Model(series.bundle(path, **{'data.scaling': scaling}))
   frame = one().assign(unique_id='new')
   small = model.forecast(frame)
   large = model.forecast(frame.assign(y=1000 * frame.y))
@@ -172,7 +161,7 @@ def test_forecasts_have_the_series_scale(path, scaling):
 
 
 def test_logarithms_are_inverted(path):
-  model = model_lib.Model(make_bundle(path, **{'data.log': True}))
+  model = model_lib.Model(series.bundle(path, **{'data.log': True}))
   made = model.forecast(one())
   assert (made[['q0.1', 'q0.5', 'q0.9']] > 0).all(None)
   with pytest.raises(errors.InputError, match='give a positive number'):

@@ -14,20 +14,24 @@ def _made(tmp_path_factory):
   """A forecaster with a state of two layers, and its parameters."""
   path = tmp_path_factory.mktemp('series') / 'series.csv'
   series.frame().to_csv(path, index=False)
-  config, corpus = series.corpus(
-    series.raw_config(path, **{'model.layers': 2, 'model.mlp_width': 8})
-  )
-  like = bundle_lib.like(config, corpus.tokenizer)
-  rng = np.random.default_rng(3)
-  params = jax.tree.map(
-    lambda x: np.float32(0.4 * rng.normal(size=x.shape)), like
-  )
-  model = bundle_lib.make_task(config, corpus.tokenizer).model
-  return model, jax.device_put(params)
+  changes = {'model.layers': 2, 'model.mlp_width': 8}
+  bundle = series.bundle(path, **changes)
+  model = bundle_lib.make_task(bundle.config, bundle.tokenizer).model
+  return model, jax.device_put(bundle.params)
 
 
-def bits(rows):
-  return [[x.tobytes() for x in jax.tree.leaves(row)] for row in rows]
+def bits(reader, carry, result=()):
+  """The bytes of each row."""
+  return [
+    [
+      x.tobytes()
+      for x in (
+        *jax.tree.leaves(reader.take(carry, np.array([n]))),
+        *(x[n] for x in result),
+      )
+    ]
+    for n in range(len(carry.x_BxD))
+  ]
 
 
 def test_rows_are_those_of_single_rows_at_all_widths(made):
@@ -43,17 +47,17 @@ def test_rows_are_those_of_single_rows_at_all_widths(made):
   readings, calendars = zip(*given, strict=True)
   blank = reader.join([reader.fresh] * 19)
   carry, result = reader.read(blank, readings, calendars)
-  together = bits(reader.split(carry, result))
+  together = bits(reader, carry, result)
   assert [*reader.parts(19)] == [(0, 16), (16, 1), (17, 1), (18, 1)]
   alone = [
-    reader.split(*reader.read(reader.fresh, [x], [y]))[0]
+    bits(reader, *reader.read(reader.fresh, [x], [y]))[0]
     for x, y in zip(readings, calendars, strict=True)
   ]
-  assert together == bits(alone)
+  assert together == alone
   assert len({tuple(row) for row in together}) > 10
   # A row without readings is as it was, and has the forecast that it had.
   nothing = [x[:0] for x in readings], [x[:0] for x in calendars]
-  assert bits(reader.split(*reader.read(carry, *nothing))) == together
+  assert bits(reader, *reader.read(carry, *nothing)) == together
 
 
 def test_rows_are_taken_and_put(made):
@@ -71,7 +75,7 @@ def test_rows_are_taken_and_put(made):
   for place, wanted in ((3, (other, 0)), (2, (other, 1)), (4, (kept, 1))):
     got = reader.take(rows, np.array([place]))
     want = reader.take(wanted[0], np.array([wanted[1]]))
-    assert bits([got]) == bits([want])
+    assert bits(reader, got) == bits(reader, want)
 
 
 def test_the_axes_are_those_of_the_rows(made):

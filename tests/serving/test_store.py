@@ -105,7 +105,7 @@ def test_damage_is_refused(place):
   record = place.store.put('alice', b'content', 5, 'm')
   for damaged in (b'conten', b'contenT', b''):
     if place.kind == 'folder':
-      place.store._database.execute(
+      place.store._database.connection.execute(
         'update contents set content = ? where id = ?', (damaged, record.id)
       )
     else:

@@ -1,9 +1,11 @@
 """Small series of numbers, and forecasters of them."""
 
+import jax
 import numpy as np
 import pandas as pd
 
 from rnn_jax import config as config_lib
+from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import resolve
 
 SEASON, HORIZON, WINDOW = 6, 5, 8
@@ -50,3 +52,14 @@ def corpus(raw):
   """The resolved config and the corpus of an unparsed one."""
   resolved = resolve.resolve(config_lib.parse(raw))
   return resolved.config, resolved.corpus
+
+
+def bundle(path, seed=3, **changes):
+  """A forecaster of random parameters, none of which is 0."""
+  config, data = corpus(raw_config(path, **changes))
+  like = bundle_lib.like(config, data.tokenizer)
+  rng = np.random.default_rng(seed)
+  params = jax.tree.map(
+    lambda x: np.float32(0.4 * rng.normal(size=x.shape)), like
+  )
+  return bundle_lib.Bundle(config, data.tokenizer, params)
