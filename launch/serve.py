@@ -6,11 +6,12 @@
         -d '{"prompt": "def main(", "max_tokens": 50}'
 
 With --adapters=NAME=FOLDER,... a request's "model" chooses one of several runs
-that changed this one's model. Open http://127.0.0.1:8000/ to write with the
-model. --keys_file names API keys; without them the server is for this machine
-only. docs/serving.md has the API, units for systemd and Kubernetes, and what is
-safe. SIGTERM and Ctrl-C let the requests that run end, for --drain_seconds at
-most.
+that changed this one's model. A run that forecasts series serves /v1/forecast
+and /v1/streams. Open http://127.0.0.1:8000/ to write with the model, or to see
+its streams. --keys_file names API keys; without them the server is for this
+machine only. docs/serving.md has the API, units for systemd and Kubernetes, and
+what is safe. SIGTERM and Ctrl-C let the requests that run end, for
+--drain_seconds at most.
 """
 
 import functools
@@ -62,6 +63,12 @@ DRAFT_TOKENS = flags.DEFINE_integer(
 )
 PREFIX_BYTES = flags.DEFINE_integer(
   'prefix_bytes', 256 * 2**20, 'Of states of prompts kept in memory; 0: none.'
+)
+STREAMS = flags.DEFINE_integer(
+  'streams', 4096, 'Of series, at most, of a model that forecasts.'
+)
+READINGS = flags.DEFINE_integer(
+  'readings', 100_000, 'Of a request, missing ones included, at most.'
 )
 KEYS_FILE = flags.DEFINE_string(
   'keys_file',
@@ -173,6 +180,7 @@ def _service(keys):
   from rnn_jax.serving import records
   from rnn_jax.serving import states
   from rnn_jax.serving import store as store_lib
+  from rnn_jax.serving import streams as streams_lib
   from rnn_jax.serving.http import service as service_lib
 
   engine_options = engine.Options(
@@ -196,7 +204,12 @@ def _service(keys):
     owner_requests=KEY_REQUESTS.value,
   )
   store, state_key = None, b''
-  if place:
+  streams = streams_lib.Options(
+    STREAMS.value, 2 * STREAMS.value, READINGS.value
+  )
+  if place and model.bundle.config.task.reads_series:
+    store = store_lib.open_streams(place)
+  elif place:
     kept = records.Limits(STORE_BYTES.value, STORE_DAYS.value)
     state_key = states.read_key(STATE_KEY_FILE.value, place)
     store = store_lib.open_store(place, kept)
@@ -207,6 +220,7 @@ def _service(keys):
     limits,
     state_key,
     functools.partial(_read_adapters, _folders(ADAPTERS.value)),
+    streams,
   )
   return service_lib.Service(model, options, engine_options, store, keys, load)
 

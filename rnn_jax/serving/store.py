@@ -10,6 +10,8 @@ key. One owner's ids mean nothing to another. There are two places:
     a folder      folder_store.py
     redis://...   redis_store.py, a server that several processes share
 
+Streams of series (stream_store.py) are kept in a folder only.
+
 A state that nobody has read for `days` days is removed; 0 keeps all.
 """
 
@@ -19,6 +21,7 @@ from rnn_jax import errors
 from rnn_jax.serving import folder_store
 from rnn_jax.serving import records
 from rnn_jax.serving import redis_store
+from rnn_jax.serving import stream_store
 
 Store = folder_store.FolderStore | redis_store.RedisStore
 
@@ -41,3 +44,18 @@ def open_store(place: str, limits: records.Limits | None = None) -> Store:
   if '://' in place:
     errors.refuse('store', place, 'give a folder, or redis://HOST:PORT/NUMBER')
   return folder_store.FolderStore(pathlib.Path(place), limits)
+
+
+def open_streams(folder: str) -> stream_store.StreamStore:
+  """Opens a folder of streams, which is made if need be.
+
+  Raises:
+    InputError: it isn't a folder, can't be used, or another server has it.
+  """
+  if '://' in folder:
+    errors.refuse(
+      'store',
+      folder.partition('://')[0] + '://...',
+      'streams of series are kept in a folder: give one',
+    )
+  return stream_store.StreamStore(pathlib.Path(folder))

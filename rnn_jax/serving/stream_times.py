@@ -99,6 +99,13 @@ def shown(grid: frequency_lib.Frequency, start: int, place: int) -> str:
   return panel.times(grid, start, np.array([place]))[0]
 
 
+def shown_all(
+  grid: frequency_lib.Frequency, stream: forecast_lib.Stream, places: np.ndarray
+) -> list[str]:
+  """Returns the times of places of a stream."""
+  return panel.times(grid, stream.start, places)
+
+
 def recent(
   stream: forecast_lib.Stream, window_W: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

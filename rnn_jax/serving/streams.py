@@ -24,6 +24,7 @@ from concurrent import futures
 from typing import Any
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from rnn_jax import errors
@@ -32,6 +33,7 @@ from rnn_jax.inference import forecast as forecast_lib
 from rnn_jax.inference import series_rows
 from rnn_jax.serving import records
 from rnn_jax.serving import requests
+from rnn_jax.serving import states
 from rnn_jax.serving import stream_store
 from rnn_jax.serving import stream_times
 
@@ -247,6 +249,21 @@ class Streams:
   def _with_carry(self, entry):
     carry = self._reader.take(self._carry, np.array([entry.slot]))
     return entry.stream._replace(carry=carry)
+
+  @property
+  def state_bytes(self) -> int:
+    """The size of a stream's state."""
+    return sum(x.nbytes for x in jax.tree.leaves(self._reader.fresh))
+
+  def card(self) -> dict[str, Any]:
+    """Returns what clients are told of the forecasts."""
+    model = self.model
+    return {
+      'frequency': str(model.frequency) if model.frequency.unit else None,
+      'horizon': model.horizon,
+      'quantiles': [*model.levels],
+      'window': model.reader.model.sizes.window,
+    }
 
   # What runs them.
 
@@ -494,3 +511,14 @@ class Streams:
 
 def _without_carry(stream):
   return stream._replace(carry=None)
+
+
+def digest(model: forecast_lib.Forecaster) -> str:
+  """Returns the digest of all that streams follow from, but their scales."""
+  network = model.reader.model
+  facts = (
+    *(network.config, network.cell_config, network.policy, network.sizes),
+    *(network.head_kind, network.levels, network.anchor, network.normalize),
+    str(model.frequency),
+  )
+  return states.digest(model.reader.params, *map(repr, facts))

@@ -9,9 +9,12 @@ GET  /v1/models /v1/status
 POST /v1/completions /v1/chat/completions /v1/embeddings     as at OpenAI
 POST /v1/score /v1/classify
 GET  /v1/states, POST /v1/states, GET and DELETE /v1/states/ID
+POST /v1/forecast
+GET  /v1/streams, GET, PUT, POST and DELETE /v1/streams/ID
 POST /admin/reload
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Iterable
 from typing import Any
@@ -36,6 +39,7 @@ from rnn_jax.serving.http import middleware as middleware_lib
 from rnn_jax.serving.http import openapi
 from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import scoring_routes
+from rnn_jax.serving.http import series_routes
 from rnn_jax.serving.http import service as service_lib
 from rnn_jax.serving.http import state_routes
 from rnn_jax.serving.http import writing
@@ -65,14 +69,14 @@ def make(
     origins: pages of other servers that may use this one from a browser.
   """
   log = log or access_log_lib.AccessLog('')
-  metrics = metrics_lib.Metrics(service.stats)
+  metrics = metrics_lib.Metrics(service.stats, service.stream_stats)
   layers = []
   if origins := tuple(origins):
     layers.append(
       middleware.Middleware(
         cors_lib.CORSMiddleware,
         allow_origins=origins,
-        allow_methods=('GET', 'POST', 'DELETE'),
+        allow_methods=('GET', 'POST', 'PUT', 'DELETE'),
         allow_headers=('Authorization', 'Content-Type'),
       )
     )
@@ -101,7 +105,8 @@ def _table(*shared):
   own, texts = _Routes(*shared), writing.Writing(*shared)
   computing = scoring_routes.Scoring(*shared)
   states = state_routes.States(*shared)
-  get, post = ['GET'], ['POST']
+  series = series_routes.Series(*shared)
+  get, post, delete = ['GET'], ['POST'], ['DELETE']
   named = (
     ('/healthz', own.health, get),
     ('/readyz', own.ready, get),
@@ -119,7 +124,13 @@ def _table(*shared):
     ('/v1/states', states.list_states, get),
     ('/v1/states', states.make_state, post),
     ('/v1/states/{id}', states.state, get),
-    ('/v1/states/{id}', states.delete_state, ['DELETE']),
+    ('/v1/states/{id}', states.delete_state, delete),
+    ('/v1/forecast', series.forecast, post),
+    ('/v1/streams', series.list_streams, get),
+    (openapi.STREAM, series.stream, get),
+    (openapi.STREAM, series.put_stream, ['PUT']),
+    (openapi.STREAM, series.read, post),
+    (openapi.STREAM, series.delete_stream, delete),
     ('/admin/reload', own.reload, post),
   )
   table: list[Any] = [
@@ -162,6 +173,10 @@ class _Routes(base.Routes):
 
   async def status(self, _: Request) -> Response:
     stats = self.service.stats() or engine_lib.Stats(0, 0, 0, {})
+    if (streams := self.service.stream_stats()) is not None:
+      return base.json_response(
+        {'ready': self.service.ready} | dataclasses.asdict(streams)
+      )
     return base.json_response(
       {
         'ready': self.service.ready,
@@ -169,7 +184,7 @@ class _Routes(base.Routes):
         'active': stats.active,
         'queued': stats.queued,
         'new_tokens': stats.new_tokens,
-        'state_bytes': self.service.conversations.state_bytes,
+        'state_bytes': self.service.state_bytes,
         'prefix_states': stats.prefixes.entries,
         'prefix_bytes': stats.prefixes.nbytes,
       }

@@ -16,6 +16,8 @@ from rnn_jax import errors
 from rnn_jax.serving import defects
 from rnn_jax.serving import records
 from rnn_jax.serving import requests
+from rnn_jax.serving import stream_times
+from rnn_jax.serving import streams
 from rnn_jax.system import files
 
 BAD = 'invalid_request_error'
@@ -87,6 +89,11 @@ def not_found(message: str, param: str) -> ApiError:
   return ApiError(404, message, BAD, param, f'{param}_not_found')
 
 
+def conflict(message: str, param: str, code: str) -> ApiError:
+  """Returns the error of a request that what is kept contradicts, 409."""
+  return ApiError(409, message, BAD, param, code)
+
+
 def overloaded(message: str, seconds: int = 1) -> ApiError:
   """Returns the error of a full queue, 429."""
   return ApiError(429, message, 'rate_limit_error', None, 'overloaded', seconds)
@@ -140,6 +147,12 @@ def of(error: Exception) -> ApiError | None:
       result = stopping()
     case records.NotFoundError():
       result = not_found(str(error), 'state')
+    case streams.UnknownStreamError():
+      result = not_found(str(error), 'stream')
+    case streams.OutdatedStreamError():
+      result = conflict(str(error), 'stream', 'stream_outdated')
+    case stream_times.ConflictError():
+      result = conflict(str(error), 'time', 'reading_conflict')
     case records.DamagedError():
       result = ApiError(422, str(error), BAD, 'state', 'state_damaged')
     case records.QuotaError():

@@ -12,6 +12,7 @@ from prometheus_client import core
 from prometheus_client import registry
 
 from rnn_jax.serving import engine as engine_lib
+from rnn_jax.serving import streams as streams_lib
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
@@ -20,8 +21,12 @@ CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 class Metrics:
   """The counts of one server."""
 
-  def __init__(self, stats: Callable[[], engine_lib.Stats | None]) -> None:
-    """Takes what returns the engine's statistics; None: it has no engine."""
+  def __init__(
+    self,
+    stats: Callable[[], engine_lib.Stats | None],
+    streams: Callable[[], streams_lib.Stats | None] = lambda: None,
+  ) -> None:
+    """Takes what returns statistics: of the engine and of streams, or None."""
     self._registry = prometheus_client.CollectorRegistry()
     own = self._registry
     self.requests = prometheus_client.Counter(
@@ -55,6 +60,7 @@ class Metrics:
       registry=own,
     )
     self._registry.register(_OfEngine(stats))
+    self._registry.register(_OfStreams(streams))
 
   def text(self) -> bytes:
     """Returns all metrics in Prometheus's format."""
@@ -100,3 +106,25 @@ class _OfEngine(registry.Collector):
     for reason, count in sorted(stats.ended.items()):
       ended.add_metric([reason], count)
     yield ended
+
+
+class _OfStreams(registry.Collector):
+  """Reads the statistics of streams of series."""
+
+  def __init__(self, stats):
+    self._stats = stats
+
+  def collect(self) -> Iterator[core.Metric]:
+    stats = self._stats()
+    if stats is None:
+      return
+    for name, text, value in (
+      ('streams', 'Streams that are served.', stats.streams),
+      ('queued', 'Requests that wait for a tick.', stats.queued),
+    ):
+      yield core.GaugeMetricFamily(f'rnn_jax_{name}', text, value)
+    for name, text, value in (
+      ('stream_readings', 'Readings of streams.', stats.readings),
+      ('stream_ticks', 'Calls that read them.', stats.ticks),
+    ):
+      yield core.CounterMetricFamily(f'rnn_jax_{name}', text, value)

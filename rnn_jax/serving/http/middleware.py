@@ -121,7 +121,7 @@ class Guard:
       return None
     given = headers.get(b'authorization', b'').decode('latin-1')
     scope['state']['owner'] = owner = service.keys.owner(given)
-    if scope['method'] != 'POST':
+    if scope['method'] not in ('POST', 'PUT'):
       return None
     kind = headers.get(b'content-type', b'').partition(b';')[0].strip().lower()
     if kind != b'application/json':

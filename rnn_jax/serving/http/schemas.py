@@ -89,6 +89,7 @@ class Object(pydantic.BaseModel):
   model_config = pydantic.ConfigDict(
     extra='forbid', strict=True, protected_namespaces=(), frozen=True
   )
+  nulls: ClassVar[tuple[str, ...]] = ()  # fields in which null says something
 
   @pydantic.model_validator(mode='before')
   @classmethod
@@ -99,7 +100,8 @@ class Object(pydantic.BaseModel):
     return {
       name: each
       for name, each in value.items()
-      if each is not None and (each != [] or name in known)
+      if (each is not None or name in cls.nulls)
+      and (each != [] or name in known)
     }
 
 

@@ -22,6 +22,8 @@ class Scoring(base.Routes):
 
   async def embeddings(self, request: Request) -> Response:
     form = schemas.parse(schemas.Embeddings, await request.body())
+    if self.service.forecasts:
+      raise self.service.wrong_endpoint()
     encode = np.ndarray.tolist
     if form.encoding_format == 'base64':
       encode = _base64
@@ -39,9 +41,7 @@ class Scoring(base.Routes):
   async def score(self, request: Request) -> Response:
     form = schemas.parse(schemas.Score, await request.body())
     if not self.service.scores:
-      raise http_errors.bad_request(
-        'this model predicts classes: use /v1/classify', code='wrong_endpoint'
-      )
+      raise self.service.wrong_endpoint()
 
     def compute(model, texts):
       scores = model.score(texts, top_k=form.top_k)
@@ -52,10 +52,7 @@ class Scoring(base.Routes):
   async def classify(self, request: Request) -> Response:
     form = schemas.parse(schemas.Classify, await request.body())
     if not self.service.classifies:
-      raise http_errors.bad_request(
-        'this model predicts no classes: use /v1/completions',
-        code='wrong_endpoint',
-      )
+      raise self.service.wrong_endpoint()
     return await self._answer(request, form, [*form.input], _classified)
 
   def _text(self, given):

@@ -23,12 +23,15 @@ from typing import TypeVar
 import anyio.to_thread
 
 from rnn_jax import errors
+from rnn_jax.inference import forecast
 from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
 from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import states
 from rnn_jax.serving import store as store_lib
+from rnn_jax.serving import stream_store
+from rnn_jax.serving import streams as streams_lib
 from rnn_jax.serving.http import auth
 from rnn_jax.serving.http import conversations
 from rnn_jax.serving.http import errors as http_errors
@@ -71,12 +74,14 @@ class Options:
     limits: of requests.
     state_key: signs states that clients keep; b'': a new one at each start.
     adapters: reads those of a model, by their names for clients.
+    streams: how streams of series are served.
   """
 
   name: str
   limits: Limits = Limits()
   state_key: bytes = b''
   adapters: Callable[[model_lib.Model], engine_lib.Adapters] = lambda _: {}
+  streams: streams_lib.Options = streams_lib.Options()
 
 
 class Service:
@@ -87,7 +92,6 @@ class Service:
     keys: who may ask.
     model: answers.
     adapters: of the model, by name.
-    conversations: their states.
     created: when it began to serve, in seconds since 1970.
     ready: whether it serves; False before its start and once it stops.
   """
@@ -97,7 +101,7 @@ class Service:
     model: model_lib.Model,
     options: Options,
     engine: engine_lib.Options | None = None,
-    store: store_lib.Store | None = None,
+    store: store_lib.Store | stream_store.StreamStore | None = None,
     keys: auth.Keys | None = None,
     load: Callable[[str | int], model_lib.Model] | None = None,
   ) -> None:
@@ -107,7 +111,8 @@ class Service:
       model: answers.
       options: of the server.
       engine: how it writes text.
-      store: of states by id; None: states have no ids.
+      store: of states by id; None: states have no ids. Of a model that
+        forecasts series, of streams; None: they end with the process.
       keys: who may ask; None: anyone.
       load: returns the model of a checkpoint, for `reload`; None: no reload.
 
@@ -119,7 +124,9 @@ class Service:
       errors.refuse(
         'task.name', config.task.name, 'it reads images: use launch.predict'
       )
-    if not config.task.classifies:
+    if config.task.reads_series:
+      forecast.check_forecasts(config)
+    elif not config.task.classifies:
       generate.check_writes(config)
     self.options = options
     self.keys = keys or auth.Keys({})
@@ -131,8 +138,19 @@ class Service:
       self._engine = engine_lib.Engine(
         model.generator, engine or engine_lib.Options(), self.adapters
       )
+    self._streams: streams_lib.Streams | None = None
+    if config.task.reads_series:
+      assert not isinstance(store, store_lib.Store)
+      self._streams = streams_lib.Streams(
+        model.forecaster,
+        streams_lib.digest(model.forecaster),
+        options.streams,
+        store,
+      )
+      store = None
+    assert not isinstance(store, stream_store.StreamStore)
     key = options.state_key or secrets.token_bytes(states.MIN_KEY)
-    self.conversations = conversations.Conversations(
+    self._conversations = conversations.Conversations(
       options.name, self.writer, store, key
     )
     self.created = int(time.time())
@@ -162,10 +180,39 @@ class Service:
       ApiError: the model writes no text.
     """
     if self._engine is None:
-      raise http_errors.bad_request(
-        'this model predicts classes: use /v1/classify', None, 'wrong_endpoint'
-      )
+      raise self.wrong_endpoint()
     return self._engine
+
+  @property
+  def streams(self) -> streams_lib.Streams:
+    """The streams of series.
+
+    Raises:
+      ApiError: the model forecasts none.
+    """
+    if self._streams is None:
+      raise self.wrong_endpoint()
+    return self._streams
+
+  @property
+  def conversations(self) -> conversations.Conversations:
+    """The states of texts.
+
+    Raises:
+      ApiError: the model reads no texts.
+    """
+    if self.forecasts:
+      raise self.wrong_endpoint()
+    return self._conversations
+
+  def wrong_endpoint(self) -> http_errors.ApiError:
+    """Returns the error of a route that is for other models."""
+    does = 'writes text: use /v1/completions'
+    if self.forecasts:
+      does = 'forecasts series: use /v1/forecast or /v1/streams'
+    elif self.classifies:
+      does = 'predicts classes: use /v1/classify'
+    return http_errors.bad_request(f'this model {does}', None, 'wrong_endpoint')
 
   def writer(self, adapter: str = '') -> served_lib.Served | None:
     """Returns the model that writes, or an adapter; None: it writes no text."""
@@ -175,6 +222,18 @@ class Service:
   def classifies(self) -> bool:
     """Whether it predicts classes."""
     return bool(self.model.bundle.config.task.classifies)
+
+  @property
+  def forecasts(self) -> bool:
+    """Whether it forecasts series."""
+    return self._streams is not None
+
+  @property
+  def state_bytes(self) -> int:
+    """The size of the state of a text or a stream, whatever its length."""
+    if self._streams is not None:
+      return self._streams.state_bytes
+    return self._conversations.state_bytes
 
   @property
   def scores(self) -> bool:
@@ -202,21 +261,26 @@ class Service:
         for name, has in (
           ('completions', written),
           ('chat', written and written.prompts.asks),
-          ('embeddings', own),
+          ('embeddings', own and not self.forecasts),
           ('score', own and self.scores),
           ('classify', own and self.classifies),
+          ('forecast', self.forecasts),
         )
         if has
       ],
       'classes': [*self.model.classes],
       'vocabulary': self.model.bundle.tokenizer.size,
       'longest': written.prompts.longest if written else None,
-      'state_bytes': self.conversations.state_bytes,
-    }
+      'state_bytes': self.state_bytes,
+    } | (self._streams.card() if self._streams else {})
 
   def stats(self) -> engine_lib.Stats | None:
     """Returns the engine's statistics."""
     return self._engine.stats() if self._engine else None
+
+  def stream_stats(self) -> streams_lib.Stats | None:
+    """Returns the statistics of streams."""
+    return self._streams.stats() if self._streams else None
 
   def name(self, adapter: str) -> str:
     """Returns the name for clients of an adapter, or of the model: ''."""
@@ -275,10 +339,11 @@ class Service:
   @contextlib.contextmanager
   def running(self, drain_seconds: float = 30.0) -> Iterator['Service']:
     """Inside it the engine runs; at the end it drains, and the store closes."""
-    engine: contextlib.AbstractContextManager = contextlib.nullcontext()
-    if self._engine is not None:
-      engine = self._engine.running(drain_seconds)
-    with contextlib.closing(self.conversations), engine:
+    runs: contextlib.AbstractContextManager = contextlib.nullcontext()
+    for each in (self._engine, self._streams):
+      if each is not None:
+        runs = each.running(drain_seconds)
+    with contextlib.closing(self._conversations), runs:
       self.ready = True
       try:
         yield self
@@ -291,8 +356,9 @@ class Service:
     After `drain_seconds` those that still run end as they are.
     """
     self.ready = False
-    if self._engine is not None:
-      self._engine.close(drain_seconds)
+    for each in (self._engine, self._streams):
+      if each is not None:
+        each.close(drain_seconds)
 
   def reload(self, checkpoint: str | int) -> int:
     """Serves the parameters of another checkpoint. Returns its step.
@@ -303,6 +369,11 @@ class Service:
       InputError: there is no such checkpoint, or it is another model.
       ApiError: another reload is under way, or this server can't reload.
     """
+    if self.forecasts:
+      raise http_errors.bad_request(
+        'streams continue with the parameters that have read them: start '
+        'another server'
+      )
     if self._load is None:
       raise http_errors.bad_request('this server has no folder to reload from')
     if not self._reloading.acquire(blocking=False):
@@ -318,7 +389,7 @@ class Service:
       elif model.bundle.config.model != self.model.bundle.config.model:
         raise errors.InputError('reload: it is another model: start a server')
       self.model, self.adapters = model, adapters
-      self.conversations.forget()
+      self._conversations.forget()
       return model.bundle.step
     finally:
       self._reloading.release()

@@ -1,0 +1,149 @@
+"""Routes of series of numbers: /v1/forecast and /v1/streams."""
+
+import asyncio
+from typing import Any
+
+from starlette import responses
+
+from rnn_jax import errors
+from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.serving import stream_times
+from rnn_jax.serving.http import base
+from rnn_jax.serving.http import errors as http_errors
+from rnn_jax.serving.http import schemas
+from rnn_jax.serving.http import series_schemas
+
+Request = base.Request
+Response = responses.Response
+
+
+class Series(base.Routes):
+  """The routes."""
+
+  async def forecast(self, request: Request) -> Response:
+    streams = self.service.streams
+    form = schemas.parse(series_schemas.Forecast, await request.body())
+    horizon, levels = self._asked(form)
+
+    def compute(model):
+      own = model.forecaster
+      left, series = streams.options.readings, []
+      for n, each in enumerate(form.series):
+        values = series_schemas.numbers(each.readings)
+        try:
+          made = stream_times.history(own, each.id, each.times, values, left)
+        except errors.InputError as error:
+          raise http_errors.bad_request(
+            f'series.{n}: {error}', f'series.{n}'
+          ) from None
+        left -= len(made.values_N)
+        series.append(made)
+      read = own.begin_all(series)
+      return [own.forecast(each, horizon, levels) for each in read]
+
+    made = await self.service.compute(compute)
+    data = [self._described(each) for each in made]
+    return self._answer({'object': 'list', 'data': data})
+
+  async def list_streams(self, request: Request) -> Response:
+    streams, owner = self.service.streams, base.owner(request)
+    data = []
+    for name in streams.ids(owner):
+      try:
+        data.append(self._about(name, streams.get((owner, name))))
+      except errors.InputError as error:
+        data.append({'id': name, 'object': 'stream', 'error': str(error)})
+    return self._answer({'object': 'list', 'data': data})
+
+  async def put_stream(self, request: Request) -> Response:
+    streams, key = self.service.streams, self._key(request)
+    form = schemas.parse(series_schemas.NewStream, await request.body())
+    asked = self._asked(form)
+    history = await base.thread(
+      stream_times.history,
+      streams.model,
+      form.series or key[1],
+      form.times,
+      series_schemas.numbers(form.readings),
+      streams.options.readings,
+    )
+    return await self._forecast(request, streams.put(key, history), asked)
+
+  async def read(self, request: Request) -> Response:
+    streams, key = self.service.streams, self._key(request)
+    form = schemas.parse(series_schemas.Readings, await request.body())
+    asked = self._asked(form)
+    return await self._forecast(request, streams.read(key, *form.each), asked)
+
+  async def stream(self, request: Request) -> Response:
+    streams, key = self.service.streams, self._key(request)
+    stream = streams.get(key)
+    (window_W,) = stream.carry.window_BxW
+    places, readings = stream_times.recent(stream, window_W)
+    times = stream_times.shown_all(streams.model.frequency, stream, places)
+    recent = {'times': times, 'readings': readings.tolist()}
+    made = streams.model.forecast(stream)
+    about = self._about(key[1], stream) | {'recent': recent}
+    return self._answer(about | self._described(made, key[1]))
+
+  async def delete_stream(self, request: Request) -> Response:
+    streams, key = self.service.streams, self._key(request)
+    await asyncio.wrap_future(streams.delete(key))
+    return base.json_response(
+      {'id': key[1], 'object': 'stream', 'deleted': True}
+    )
+
+  async def _forecast(self, request, done, asked):
+    """Answers with the forecast of a stream, once it has read."""
+    answer = await asyncio.wrap_future(done)
+    name = request.path_params['id']
+    request.state.entry['readings'] = answer.added
+    made = self.service.streams.model.forecast(answer.stream, *asked)
+    about = self._about(name, answer.stream) | {'added': answer.added}
+    return self._answer(about | self._described(made, name))
+
+  def _key(self, request):
+    name = request.path_params['id']
+    if not series_schemas.ID.fullmatch(name):
+      raise http_errors.bad_request(
+        'id: it may have 1 to 128 letters, digits and . _ ~ : -: give such a '
+        'one; the name of a series goes into series',
+        'id',
+      )
+    return base.owner(request), name
+
+  def _asked(self, form):
+    """Returns (horizon, levels), which the model can forecast."""
+    self.service.check_whole(form.model)
+    model = self.service.streams.model
+    horizon = form.horizon or model.horizon
+    levels = tuple(form.quantiles or model.levels)
+    model.check(horizon, levels)
+    return horizon, levels
+
+  def _about(self, name: str, stream: forecast_lib.Stream) -> dict[str, Any]:
+    """Returns what is known of a stream."""
+    grid = self.service.streams.model.frequency
+    last = stream_times.shown(grid, stream.start, stream.count - 1)
+    return {
+      'id': name,
+      'object': 'stream',
+      'series': stream.name,
+      'count': stream.count,
+      'last': last,
+    }
+
+  def _described(self, made, name=None):
+    return {
+      'id': made.name if name is None else name,
+      'object': 'forecast',
+      'times': made.times,
+      'point': made.point_H.tolist(),
+      'quantiles': {
+        f'{level:g}': column.tolist()
+        for level, column in zip(made.levels, made.quantiles_HxQ.T, strict=True)
+      },
+    }
+
+  def _answer(self, content):
+    return base.json_response(content | {'model': self.service.options.name})

@@ -1,0 +1,96 @@
+"""The bodies of requests with series of numbers; see schemas.py.
+
+A missing reading is null. Times are text, or whole numbers of a run without
+dates.
+"""
+
+import re
+from typing import Annotated
+from typing import Any
+from typing import ClassVar
+
+import numpy as np
+import pydantic
+
+from rnn_jax.serving.http import errors as http_errors
+from rnn_jax.serving.http import schemas
+
+ID = re.compile(r'[A-Za-z0-9._~:-]{1,128}')  # of a stream
+SERIES = 1024  # of a request
+
+Time = Annotated[str, pydantic.Field(max_length=64)] | int
+Name = Annotated[str, pydantic.Field(min_length=1, max_length=1024)]
+Values = Annotated[list[schemas.Real | None], pydantic.Field(min_length=1)]
+Times = Annotated[list[Time], pydantic.Field(min_length=1)]
+
+
+class Asking(schemas.Asked):
+  """What is asked of a forecast."""
+
+  horizon: Annotated[int, pydantic.Field(ge=1)] | None = None
+  quantiles: (
+    Annotated[list[schemas.Real], pydantic.Field(min_length=1, max_length=99)]
+    | None
+  ) = None
+
+
+class Series(schemas.Object):
+  """A series: its readings, and their times."""
+
+  id: Name
+  readings: Values
+  times: Times | None = None
+
+
+class Forecast(Asking):
+  """Forecasts the readings after those of each series."""
+
+  series: Annotated[
+    list[Series], pydantic.Field(min_length=1, max_length=SERIES)
+  ]
+
+
+class NewStream(Asking):
+  """Begins a stream with the readings so far, in place of an old one."""
+
+  readings: Values
+  times: Times | None = None
+  series: Name | None = None  # whose scale the run may know; None: the id
+
+
+class Readings(Asking):
+  """Takes the next reading of a stream, or several; returns the forecast."""
+
+  nulls: ClassVar[tuple[str, ...]] = ('reading',)
+
+  reading: schemas.Real | None = None
+  time: Time | None = None
+  readings: Values | None = None
+  times: Times | None = None
+
+  @pydantic.model_validator(mode='after')
+  def _check_one(self):
+    given = self.model_fields_set
+    if ('reading' in given) == ('readings' in given):
+      raise http_errors.bad_request(
+        'give a reading, which may be null, or several readings', 'reading'
+      )
+    for one, other in (('time', 'reading'), ('times', 'readings')):
+      if one in given and other not in given:
+        raise http_errors.bad_request(
+          f'{one} goes together with {other}: give both', one
+        )
+    return self
+
+  @property
+  def each(self) -> tuple[list[Any] | None, list[float]]:
+    """The times, if they are given, and the readings."""
+    if 'reading' in self.model_fields_set:
+      times = None if self.time is None else [self.time]
+      return times, numbers([self.reading])
+    return self.times, numbers(self.readings)
+
+
+def numbers(readings: Any) -> list[float]:
+  """Returns readings as numbers; null is NaN."""
+  return [np.nan if x is None else float(x) for x in readings]
