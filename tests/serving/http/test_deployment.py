@@ -110,4 +110,4 @@ PROBES = 'readiness', 'liveness', 'startup'
 class Unasked:
   """A service whose routes are listed, and not used."""
 
-  stats = None
+  stats = stream_stats = None
