@@ -212,6 +212,10 @@ class Streams:
     with self._changed:
       return self._with_carry(self._find(key))
 
+  def about(self, key: Key) -> forecast_lib.Stream:
+    """Returns a stream without its carry. Raises as `get`."""
+    return self._find(key).stream
+
   def ids(self, owner: str) -> list[str]:
     """Returns the ids of an owner's streams, those that can't be used too."""
     keys = [*self._entries, *self._lost]

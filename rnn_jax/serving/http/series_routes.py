@@ -50,7 +50,7 @@ class Series(base.Routes):
     data = []
     for name in streams.ids(owner):
       try:
-        data.append(self._about(name, streams.get((owner, name))))
+        data.append(self._about(name, streams.about((owner, name))))
       except errors.InputError as error:
         data.append({'id': name, 'object': 'stream', 'error': str(error)})
     return self._answer({'object': 'list', 'data': data})

@@ -1,5 +1,6 @@
 // The page of a server: writes with its model, and shows how sure the model was.
-// Of a classifier it shows the classes of a text, with their probabilities.
+// Of a classifier it shows the classes of a text, with their probabilities; of a
+// model that forecasts series, its streams (streams.js).
 //
 // A conversation is a list of turns; each has the text that was given, the
 // tokens that were made, and the state after them, which the page keeps as a
@@ -50,7 +51,7 @@ class WantsKey extends Error {
       : '');
     sessionStorage.removeItem('key');
     $('entry').hidden = false;
-    $('composer').hidden = true;
+    $('composer').hidden = $('observe').hidden = true;
     $('key').focus();
   }
 }
@@ -375,6 +376,7 @@ async function send(event) {
 // The head of the page.
 
 async function look() {
+  if (forecasts()) return watch();
   const status = await (await ask('/v1/status')).json();
   $('load').hidden = !status.slots;
   const slots = $('slots');
@@ -394,9 +396,10 @@ async function open(event) {
     const listed = await (await ask('/v1/models')).json();
     model = listed.data[0];
     $('entry').hidden = true;
-    $('composer').hidden = false;
-    $('options').hidden = $('scale').hidden = classifies();
+    $('composer').hidden = forecasts();
     $('name').textContent = document.title = model.id;
+    if (forecasts()) return await watch();
+    $('options').hidden = $('scale').hidden = classifies();
     $('facts').textContent = classifies()
       ? `step ${model.step}; ${model.classes.length} classes`
       : `step ${model.step}; a conversation is ${size(model.state_bytes)}, `

@@ -9,9 +9,11 @@ import pytest
 from rnn_jax.inference import model as model_lib
 from rnn_jax.inference import surprise_page
 from rnn_jax.serving.http import app
+from rnn_jax.serving.http import service as service_lib
 from tests.serving.http import chromium
 from tests.serving.http import served
 from tests.support import classifiers
+from tests.support import series
 
 TOKENS = 12
 SETTLED = '!running && !document.getElementById("go").disabled'
@@ -151,6 +153,54 @@ async def open_with_keys(page):
   await page.until('$("entry").hidden')
 
 
+def test_the_page_draws_the_fan_of_a_stream(needed, tmp_path):
+  frame = series.frame(2, 40)
+  path = tmp_path / 'series.csv'
+  frame.to_csv(path, index=False)
+  model = model_lib.Model(series.bundle(path))
+  bands = 'document.querySelectorAll("svg .band").length'
+  points = 'document.querySelectorAll("svg .reading").length'
+
+  async def use(url, client):
+    async with chromium.opened(url) as page:
+      await page.until('typeof watch == "function" && model')
+      await page.until('$("turns").textContent.includes("no stream yet")')
+      assert await page.value('$("composer").hidden && $("observe").hidden')
+      for name in ('s0', 's1'):
+        own = frame[frame.unique_id == name].fillna(1.0)
+        times = [x.isoformat() for x in own.ds]
+        begin = {'times': times, 'readings': own.y.tolist()}
+        client.put(f'/v1/streams/{name}', json=begin).raise_for_status()
+      await page.until(f'{bands} == 1 && {points} == {series.WINDOW}')
+      await page.until('$("stream").options.length == 2')
+      label = 'document.querySelector("svg").getAttribute("aria-label")'
+      assert (await page.value(label)).startswith('s0: ')
+      # Another client's reading is drawn, and so is the page's own.
+      client.post('/v1/streams/s0', json={'reading': 12.5})
+      await page.until(f'{label}.startsWith("s0: 12.5 at 2026-01-02 16:00")')
+      await page.value('$("observe").requestSubmit()')
+      await page.until(f'{label}.startsWith("s0: missing at")')
+      assert await page.value(points) == series.WINDOW - 1
+      assert client.get('/v1/streams/s0').json()['count'] == 42
+      await page.value(
+        '$("stream").value = "s1";'
+        '$("stream").dispatchEvent(new Event("change"))'
+      )
+      await page.until(f'{label}.startsWith("s1: ")')
+      rows = 'document.querySelectorAll("table tr").length'
+      assert await page.value(rows) == 1 + series.HORIZON
+      assert page.errors == []
+
+  with (
+    service_lib.Service(model, service_lib.Options('load')).running(
+      0.0
+    ) as service,
+    served.address(service) as url,
+    httpx2.Client(base_url=url) as client,
+  ):
+    asyncio.run(use(url, client))
+
+
 def test_the_sizes_of_a_state_agree(url):
   with httpx2.Client(base_url=url) as client:
     (card,) = client.get('/v1/models').json()['data']
@@ -162,7 +212,7 @@ def test_the_sizes_of_a_state_agree(url):
 def test_the_page_loads_nothing_from_elsewhere():
   namespace = 'http://www.w3.org/2000/svg'
   texts = [path.read_text() for path in app.PAGE.iterdir()]
-  assert len(texts) == 4
+  assert len(texts) == 5
   for text in texts:
     own = text.replace(namespace, '')
     assert not re.search(r'https?://|innerHTML|eval\(|style=', own)
