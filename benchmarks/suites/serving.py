@@ -31,6 +31,7 @@ SAME = 'texts of the loop'
 SAME_FLOAT32 = 'texts of the loop, float32'
 READY = 'start to ready'
 BESIDE = 'beside a plain server, clients '
+STREAMS = 'streams, '
 SOAK = 'soak'
 LONG_SOAK = 'soak, 30 minutes'
 # The workload, parameters, those that differ in a rehearsal, repeats.
@@ -120,6 +121,15 @@ CASES = {
     )
     for n, requests in zip(CLIENTS, (16, 8, 2), strict=True)
   },
+  **{
+    f'{STREAMS}{n}': (
+      'streams.read',
+      {'streams': n},
+      {'streams': min(n, 3)},
+      30,
+    )
+    for n in (1, 1000)
+  },
   SOAK: (
     'over_http.soak',
     {'requests': 10_000},
@@ -166,6 +176,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   yield from _throughput(rows)
   yield from _latency(rows, plots)
   yield from _clients(rows)
+  yield from _streams(rows)
   for name, describe in PARAGRAPHS.items():
     if name in good:
       yield describe(good[name])
@@ -378,6 +389,16 @@ PLAIN = {
   'plain, tokens/s': lambda row: tables.rate(row['plain_tokens_per_second']),
   'times': lambda row: tables.digits(row['ratio']),
 }
+
+
+def _streams(rows):
+  if chosen := tables.with_prefix(rows, STREAMS):
+    columns = {
+      'a reading of each': tables.timed,
+      'readings/s': lambda row: tables.rate(row['readings_per_second']),
+      'bytes of state': lambda row: _number(row['stream_bytes']),
+    }
+    yield tables.by_row('streams of series', chosen, columns)
 
 
 def _first(row):

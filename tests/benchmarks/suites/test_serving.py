@@ -12,6 +12,7 @@ from benchmarks.workloads.serving import latency
 from benchmarks.workloads.serving import model
 from benchmarks.workloads.serving import over_http
 from benchmarks.workloads.serving import same_texts
+from benchmarks.workloads.serving import streams
 from benchmarks.workloads.serving import throughput
 from rnn_jax.inference import generate
 from rnn_jax.interop import request
@@ -57,6 +58,12 @@ def test_tokens_have_gaps_while_prompts_arrive():
   assert values['quiet']['gaps'] == values['arriving']['gaps'] == 2 * 6
   assert values['read_tokens_per_second'] > 0
   assert 0 < values['quiet']['p50'] <= values['quiet']['max']
+
+
+def test_each_stream_reads_in_a_round():
+  values = streams.read(1, 2, 20, TINY)
+  assert values['streams'] == 2 and values['stream_bytes'] > 0
+  assert values['readings_per_second'] > 0
 
 
 def test_a_request_that_differs_among_others_is_counted(monkeypatch):
