@@ -64,6 +64,7 @@ def history(
 def following(
   model: forecast_lib.Forecaster,
   stream: forecast_lib.Stream,
+  window_W: np.ndarray,
   times: Sequence[Time] | None,
   readings: Sequence[float],
   most: int,
@@ -72,7 +73,8 @@ def following(
 
   Args:
     model: of the run.
-    stream: with the window of its last readings.
+    stream: whose carry has no effect.
+    window_W: its last readings, scaled.
     times: of the readings; None: those after the stream's last one.
     readings: NaN is missing.
     most: readings, missing ones included.
@@ -90,7 +92,8 @@ def following(
     places_N = _places(model.frequency, stream.start, times, len(values_N))
   old = int(np.searchsorted(places_N, stream.count))
   for n in range(old):
-    _check_repeated(model.frequency, stream, int(places_N[n]), values_N[n])
+    place = int(places_N[n])
+    _check_repeated(model.frequency, stream, window_W, place, values_N[n])
   return _filled(places_N[old:], stream.count, values_N[old:], most)
 
 
@@ -166,8 +169,7 @@ def _places(grid, start, times, count):
   return places_N
 
 
-def _check_repeated(grid, stream, place, reading):
-  window_W = stream.carry.window_BxW[0]
+def _check_repeated(grid, stream, window_W, place, reading):
   back = stream.count - place
   time = shown(grid, stream.start, place)
   last = shown(grid, stream.start, stream.count - 1)

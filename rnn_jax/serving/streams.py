@@ -379,11 +379,11 @@ class Streams:
       if job.given is None:
         self._remove(job)
         return False
-      stream = self._with_carry(self._find(job.key))
+      job.stream, slot, _ = self._find(job.key)
+      window_W = self._carry.window_BxW[slot]
       job.rest_N = stream_times.following(
-        self.model, stream, *job.given, self.options.readings
+        self.model, job.stream, window_W, *job.given, self.options.readings
       )
-      job.stream = _without_carry(stream)
       if not len(job.rest_N):
         self._end(job, Answer(job.stream, 0))
       return len(job.rest_N) > 0
