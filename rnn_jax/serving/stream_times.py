@@ -44,7 +44,7 @@ def history(
     most: readings, missing ones included.
 
   Raises:
-    InputError: there is no reading, or a time is wrong.
+    InputError: there is no reading, or one is too large, or a time is wrong.
   """
   grid = model.frequency
   if not len(readings):
@@ -58,7 +58,12 @@ def history(
     times = [n * grid.multiple for n in range(len(readings))]
   start = _parse(grid, times[0])
   places_N = _places(grid, start, times, len(readings))
-  return panel.Series(name, start, _filled(places_N, 0, readings, most))
+  made = panel.Series(name, start, _filled(places_N, 0, readings, most))
+  with np.errstate(over='ignore'):  # a sum of what is refused
+    scale = model.empty(made).scale
+  largest = np.nanargmax(np.abs(scale.apply(made.values_N)))
+  model.reading(scale, made.values_N[largest])
+  return made
 
 
 def following(

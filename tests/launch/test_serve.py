@@ -10,6 +10,7 @@ from rnn_jax.serving.http import auth
 from tests.inference import runs
 from tests.support import classifiers
 from tests.support import launchers
+from tests.support import series
 
 
 @pytest.fixture(scope='module', name='run')
@@ -73,6 +74,21 @@ def test_limits_are_checked(run):
     ('--weights=int3', 'weights'),
   ):
     assert name in refused(f'--workdir={run}', '--port=0', flag)
+
+
+def test_streams_are_checked(tmp_path):
+  from rnn_jax.runs import bundle as bundle_lib
+
+  path = tmp_path / 'series.csv'
+  series.frame().to_csv(path, index=False)
+  bundle_lib.write(series.bundle(path), tmp_path / 'run')
+  flags = f'--workdir={tmp_path / "run"}', '--port=0'
+  for flag, words in (
+    ('--streams=0', 'streams=0: give 1 or more'),
+    ('--readings=0', 'readings=0: give 1 or more'),
+    ('--store=redis://127.0.0.1:1', 'kept in a folder'),
+  ):
+    assert words in refused(*flags, flag)
 
 
 def test_a_model_of_images_is_refused(tmp_path):

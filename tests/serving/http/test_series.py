@@ -1,5 +1,6 @@
 """The routes of series of numbers, on a small model, in process."""
 
+import collections
 import contextlib
 import json
 
@@ -13,6 +14,7 @@ from rnn_jax.serving.http import access_log
 from rnn_jax.serving.http import auth
 from rnn_jax.serving.http import openapi
 from rnn_jax.serving.http import service as service_lib
+from tests.faults import bodies
 from tests.serving.http import served
 from tests.support import classifiers
 from tests.support import series
@@ -196,6 +198,12 @@ def test_what_a_stream_cannot_read(client, frame, given, status, param, words):
       'no rea',
     ),
     ('streams/x', {'readings': [1.0], 'times': [3]}, 'time', '1678'),
+    (
+      'streams/x',
+      {'readings': [1e308, 1e308], 'times': ['2026-01-01', '2026-01-02']},
+      'reading',
+      'correct it',
+    ),
     ('forecast', {'series': []}, 'series', 'at least 1'),
     ('forecast', {'series': [{'id': 'a'}]}, 'series.0.readings', 'missing'),
     (
@@ -212,6 +220,43 @@ def test_histories_that_cannot_be_read(client, path, given, param, words):
   error = response.json()['error']
   assert (response.status_code, error['param']) == (400, param), error
   assert words in error['message']
+
+
+def test_hostile_values_are_refused_by_their_field(model, frame, tmp_path):
+  """Each field at each value; the stream reads as if there had been none."""
+  history = body(frame, 's0', 0, HISTORY)
+  asked = {'horizon': 2, 'quantiles': [0.5], 'model': 'load'}
+  one = {'time': history['times'][-1], 'reading': history['readings'][-1]}
+  routes = (
+    ('PUT', '/v1/streams/other', history | asked | {'series': 's0'}),
+    ('POST', '/v1/streams/same', history | asked),
+    ('POST', '/v1/streams/same', one | asked),
+    ('POST', '/v1/forecast', {'series': [{'id': 'a', **history}], **asked}),
+  )
+  kind = {'Content-Type': 'application/json'}
+  statuses = collections.Counter()
+  with (
+    serving(model, tmp_path) as service,
+    served.client(service) as client,
+  ):
+    first = client.put('/v1/streams/same', json=history).json()
+    for method, path, form in routes:
+      for field in form:
+        for value in bodies.JUNK:
+          if value is None and field in ('time', 'times'):
+            continue  # then the readings are the next ones
+          content = json.dumps(form | {field: value})
+          response = client.request(method, path, content=content, headers=kind)
+          statuses[response.status_code] += 1
+          if response.status_code == 200:
+            continue
+          error = response.json()['error']
+          assert response.status_code < 500, (path, field, value, error)
+          assert '\n' not in error['message'], error
+    again = client.get('/v1/streams/same').json()
+    for key in ('times', 'point', 'quantiles'):
+      assert again[key] == first[key]
+  assert {*statuses} <= {200, 400, 404, 409} and statuses[400] > 900
 
 
 def test_too_many_streams_and_bytes(model, frame, tmp_path):
