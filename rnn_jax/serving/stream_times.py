@@ -61,6 +61,7 @@ def history(
   made = panel.Series(name, start, _filled(places_N, 0, readings, most))
   with np.errstate(over='ignore'):  # a sum of what is refused
     scale = model.empty(made).scale
+  model.reading(scale, np.nanmin(made.values_N))  # it may need a logarithm
   largest = np.nanargmax(np.abs(scale.apply(made.values_N)))
   model.reading(scale, made.values_N[largest])
   return made

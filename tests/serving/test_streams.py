@@ -217,6 +217,17 @@ def test_offsets_are_converted(model, frame):
     stream_times.history(model.forecaster, 'x', None, [1.0], 10)
 
 
+def test_a_reading_without_a_logarithm_is_refused(tmp_path, frame):
+  path = tmp_path / 'series.csv'
+  frame.to_csv(path, index=False)
+  bundle = series.bundle(path, **{'data.log': True})
+  forecaster = model_lib.Model(bundle).forecaster
+  times = ['2026-01-01T00:00', '2026-01-01T01:00']
+  for name in ('s0', 'new'):  # known to the run, and not
+    with pytest.raises(errors.InputError, match='data.log'):
+      stream_times.history(forecaster, name, times, [3.0, -1.0], 10)
+
+
 def test_limits_and_unknown_streams(model, opened, frame):
   options = streams_lib.Options(streams=2, queue=3)
   with opened(options=options).running() as served:
