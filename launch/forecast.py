@@ -4,11 +4,14 @@
       --output=forecast.csv --plot=forecast.png
   python -m launch.forecast --workdir=runs/load --input=load.csv \\
       --horizon=24 --quantiles=0.1,0.5,0.9
+  python -m launch.forecast --workdir=runs/sales --input=sales.csv \\
+      --future=prices.csv --output=forecast.csv
 
 --input is a table as the run was trained on: .csv, .tsv, .parquet, .npz, a glob
-or a folder. Each reading to come becomes a row: the series, the time and its
-quantiles, q0.1 and so on. With --output=*.csv, *.tsv or *.parquet it is a row
-of such a table, else a JSON line. --plot draws the first series with their
+or a folder; --future has what is known of the times to come. Each reading to
+come becomes a row: the series, the time and its quantiles, q0.1 and so on. With
+--output=*.csv, *.tsv or *.parquet it is a row of such a table, else a JSON
+line. --plot draws the first series with their
 intervals. See docs/series.md.
 """
 
@@ -28,6 +31,12 @@ OUTPUT = flags.DEFINE_string(
   '',
   'File to write, .jsonl, .csv, .tsv or .parquet; it must not exist yet; '
   'empty: JSON lines on standard output.',
+)
+FUTURE = flags.DEFINE_string(
+  'future',
+  '',
+  'Table with what is known of the times to come, the columns of data.known; '
+  'empty: it is in rows of --input without a reading.',
 )
 HORIZON = flags.DEFINE_integer(
   'horizon', 0, 'Readings to forecast; 0: as many as in training.'
@@ -57,7 +66,7 @@ def main(argv):
   with predict_output.opened(OUTPUT.value) as write:
     model = model_lib.load(WORKDIR.value, CHECKPOINT.value).forecaster
     model.check(horizon, levels)
-    panel = model.read_file(INPUT.value, '--input')
+    panel = model.read_file(INPUT.value, '--input', FUTURE.value)
     made = model.forecasts(panel.series, horizon, levels)
     write(forecast.rows(made, config.data.id, config.data.time))
   if PLOT.value:

@@ -15,7 +15,6 @@ import numpy as np
 from rnn_jax import plots
 from rnn_jax.data.series import documents as series_lib
 from rnn_jax.data.series import examples
-from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.evaluation.forecasting import comparison
 from rnn_jax.evaluation.forecasting import forecasts as forecasts_lib
 from rnn_jax.inference import forecast as forecast_lib
@@ -53,10 +52,17 @@ def _of_series(model, name, given):
     if np.isnan(values_N[:seen]).all():
       continue
     if stream is None:
-      history = panel_lib.Series(name, given.start, values_N[:seen])
+      # What isn't known of the last readings to forecast is missing.
+      beyond = (0, model.horizon), (0, 0)
+      covariates_MxC = np.pad(
+        given.covariates_MxC, beyond, constant_values=np.nan
+      )
+      history = given.series(name)._replace(
+        values_N=values_N[:seen], covariates_MxC=covariates_MxC
+      )
       stream = model.begin(history)
-    for reading in values_N[stream.count : seen]:
-      stream = model.observe(stream, reading)
+    else:
+      (stream,) = model.read_all([stream], [values_N[stream.count : seen]])
     forecast = model.forecast(stream)
     readings = np.full(model.horizon, np.nan)
     readings[: len(values_N) - seen] = values_N[seen : seen + model.horizon]

@@ -8,7 +8,9 @@ with, which the stream keeps. Quantiles are float64.
 """
 
 import dataclasses
+import types
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -17,6 +19,7 @@ import jax
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.data.series import covariates as covariates_lib
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import scaling
@@ -28,6 +31,8 @@ from rnn_jax.system import activity
 
 NOTHING = np.zeros((0, 0))
 LARGEST = 1e15  # of a scaled reading; sums of squares are finite in float32
+Covariates = Mapping[str, Any]  # numbers by column
+NONE: Covariates = types.MappingProxyType({})
 
 
 class Stream(NamedTuple):
@@ -40,6 +45,8 @@ class Stream(NamedTuple):
     scale: of its readings.
     carry: what the model keeps, whose size doesn't depend on `count`.
     numbers_OxH: the head's, in readings before a logarithm was inverted.
+    covariates: of the last season, and what is known ahead; None: the run has
+      none.
   """
 
   name: str
@@ -48,6 +55,7 @@ class Stream(NamedTuple):
   scale: scaling.Scale
   carry: series_rows.Carry
   numbers_OxH: np.ndarray
+  covariates: covariates_lib.Scaled | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,23 +131,45 @@ class Forecaster:
     elif not low < given[0] <= given[-1] < high:
       errors.refuse('quantiles', given, 'give levels between 0 and 1')
 
-  def panel(self, frame: Any) -> panel_lib.Panel:
+  def panel(self, frame: Any, future: Any = None) -> panel_lib.Panel:
     """Returns the series of a frame, an array or a dict of arrays.
 
+    Args:
+      frame: the readings so far.
+      future: a frame of what is known of the times after them, or None.
+
     Raises:
-      InputError: it can't be read, or has other times than the run.
+      InputError: it can't be read, has other times than the run, or lacks a
+        covariate.
     """
-    raws = tables.of_frame(frame, self._data.table_options(''))
+    options = self._data.table_options('')
+    raws = tables.of_frame(frame, options)
+    if future is not None:
+      ahead = self._ahead(options, 'future')
+      raws = _joined(raws, tables.of_frame(future, ahead))
     return self.on_grid(raws)
 
-  def read_file(self, path: str, key: str) -> panel_lib.Panel:
-    """Returns the series of a file, a glob or a folder.
+  def read_file(self, path: str, key: str, future: str = '') -> panel_lib.Panel:
+    """Returns the series of a file, a glob or a folder; see `panel`.
 
     Raises:
       InputError: as `panel`.
     """
-    raws = tables.read(path, key, self._data.table_options())
+    options = self._data.table_options()
+    raws = tables.read(path, key, options)
+    if future:
+      ahead = self._ahead(options, '--future')
+      raws = _joined(raws, tables.read(future, '--future', ahead))
     return self.on_grid(raws)
+
+  def _ahead(self, options, key):
+    """Returns how a table of the future is read."""
+    if not self._data.known:
+      raise errors.InputError(
+        f'{key}: nothing is known ahead to this run, data.known=(): leave it '
+        'out'
+      )
+    return options._replace(future=True)
 
   def on_grid(self, raws: list[tables.Raw]) -> panel_lib.Panel:
     """Returns series at the run's frequency.
@@ -153,13 +183,34 @@ class Forecaster:
         f'run was trained {"with" if self._data.frequency else "without"} '
         f'them (data.frequency={self._data.frequency!r}): give the same kind'
       )
-    return panel_lib.of(raws, self._data.frequency, 'data.frequency')
+    panel = panel_lib.of(raws, self._data.frequency, 'data.frequency')
+    if not self._data.known:
+      return panel
+    panel = panel_lib.up_to_last_reading(panel)
+    for series in panel.series:
+      self._check_ahead(series)
+    return panel
+
+  def _check_ahead(self, series):
+    """Checks that each known column has a number after the last reading."""
+    count = len(series.values_N)
+    ahead_MxK = series.covariates_MxC[count:, : len(self._data.known)]
+    for row, column in np.argwhere(np.isnan(ahead_MxK))[:1]:
+      self._lacks(series, count + row, self._data.known[column])
+
+  def _lacks(self, series, place, column):
+    (time,) = panel_lib.times(self.frequency, series.start, np.array([place]))
+    raise errors.InputError(
+      f'series {series.name!r} has no {column!r} at {time}, which data.known '
+      'says is known ahead: give it in a row without a reading, or in a table '
+      'of the future (--future, future=)'
+    )
 
   def begin(self, series: panel_lib.Series) -> Stream:
     """Returns the stream of a series that was read up to its end.
 
     Raises:
-      InputError: it has no reading, or as `scaling.fit`.
+      InputError: it has no reading, lacks covariates, or as `scaling.fit`.
     """
     return self.begin_all([series])[0]
 
@@ -184,30 +235,83 @@ class Forecaster:
         f'series {series.name!r} has no reading: give one or more'
       )
     scale = scaling.of(self._scales, series.name, values_N)
+    covariates = None
+    if named := covariates_lib.columns(self._data):
+      widths = series.covariates_MxC.shape[1], len(series.static)
+      if widths != (len(named.moving), len(self._data.static)):
+        raise errors.InputError(
+          f'series {series.name!r} has no covariates, and the run has the '
+          f'columns {named.moving + self._data.static!r}: give a table with '
+          'them to launch.forecast or model.forecast'
+        )
+      covariates = covariates_lib.scaled(
+        series, len(values_N), self._scales, self._data
+      )
     carry = self.reader.fresh
-    return Stream(series.name, series.start, 0, scale, carry, NOTHING)
+    return Stream(
+      series.name, series.start, 0, scale, carry, NOTHING, covariates
+    )
 
-  def observe(self, stream: Stream, reading: float) -> Stream:
+  def observe(
+    self,
+    stream: Stream,
+    reading: float,
+    known: Covariates = NONE,
+    observed: Covariates = NONE,
+  ) -> Stream:
     """Returns a stream with one more reading; NaN: it is missing.
 
+    Args:
+      stream: the series so far.
+      reading: the next one.
+      known: by column, numbers of the times after those whose are known.
+      observed: by column, the number at the reading; NaN: it is missing.
+
     Raises:
-      InputError: the reading is infinite, or has no logarithm.
+      InputError: the reading is infinite, has no logarithm or is no count, or
+        the columns aren't the run's.
     """
-    return self.observe_all([stream], [reading])[0]
+    return self.observe_all([stream], [reading], [known], [observed])[0]
 
   def observe_all(
-    self, streams: Sequence[Stream], readings: Sequence[float]
+    self,
+    streams: Sequence[Stream],
+    readings: Sequence[float],
+    known: Sequence[Covariates] | None = None,
+    observed: Sequence[Covariates] | None = None,
   ) -> list[Stream]:
     """Returns streams with one more reading each, as of `observe`.
 
     Raises:
       InputError: as `observe`.
     """
+    known = [NONE] * len(streams) if known is None else known
+    observed = [NONE] * len(streams) if observed is None else observed
     values = [
       np.array([self.reading(stream.scale, reading)])
       for stream, reading in zip(streams, readings, strict=True)
     ]
+    streams = [
+      self._with_covariates(*given)
+      for given in zip(streams, known, observed, strict=True)
+    ]
     return self.read_all(streams, values)
+
+  def _with_covariates(self, stream, known, observed):
+    """Returns a stream that knows what comes with its next reading."""
+    data, own = self._data, stream.covariates
+    rows_NxK = covariates_lib.numbers('known', data.known, known)
+    values_O = covariates_lib.numbers('observed', data.observed, observed, 1)
+    if own is None or not data.known + data.observed:
+      return stream
+    if not data.known and own.stop == stream.count:
+      rows_NxK = np.zeros((1, 0))
+    missing = np.full((len(rows_NxK), len(data.observed)), np.nan)
+    own = own.extended(np.concatenate([rows_NxK, missing], 1))
+    if own.stop <= stream.count:
+      self._lacks(stream, own.stop, data.known[0])
+    own = own.observed(stream.count, values_O[0])
+    return stream._replace(covariates=own)
 
   def reading(self, scale: scaling.Scale, reading: Any) -> float:
     """Returns a reading of a stream with this scale.
@@ -220,6 +324,10 @@ class Forecaster:
     except (TypeError, ValueError):
       errors.refuse(
         'reading', reading, 'give a number, or nan if it is missing'
+      )
+    if self._data.scaling == 'counts' and (value < 0 or value % 1 > 0):
+      errors.refuse(
+        'reading', reading, 'give a count, a whole number from 0 on'
       )
     if np.isinf(value) or (scale.log and value <= 0):
       errors.refuse(
@@ -237,18 +345,28 @@ class Forecaster:
       )
     return value
 
-  def given(
-    self, stream: Stream, values_N: np.ndarray
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what the model reads: (scaled_N, calendar_NxF).
+  def given(self, stream: Stream, values_N: np.ndarray) -> series_rows.Row:
+    """Returns what the model reads.
 
     Args:
       stream: that the readings follow.
       values_N: the readings.
     """
-    places_N = np.arange(stream.count, stream.count + len(values_N))
-    calendar_NxF = self.frequency.calendar(stream.start, places_N + 1)
-    return np.float32(stream.scale.apply(values_N)), calendar_NxF
+    start, stop = stream.count, stream.count + len(values_N)
+    places_N = np.arange(start, stop)
+    row = series_rows.Row(
+      np.float32(stream.scale.apply(values_N)),
+      self.frequency.calendar(stream.start, places_N + 1),
+    )
+    if (own := stream.covariates) is None:
+      return row
+    known = len(self._data.known)
+    last = own.steps((stop - 1, stop), known, self._data)
+    return row._replace(
+      known_HxK=last.known_LxHxK[0],
+      inputs_NxC=own.inputs(start, stop),
+      categories_S=own.categories_S,
+    )
 
   def read_all(
     self, streams: Sequence[Stream], values: Sequence[np.ndarray]
@@ -282,39 +400,28 @@ class Forecaster:
       carry: a row for each.
       values: the readings of each.
     """
-    given = [
-      self.given(stream, values_N)
-      for stream, values_N in zip(streams, values, strict=True)
-    ]
-    carry, result = self.reader.read(
-      carry,
-      [scaled_N for scaled_N, _ in given],
-      [calendar_NxF for _, calendar_NxF in given],
-    )
+    given = [*map(self.given, streams, values)]
+    carry, result = self.reader.read(carry, given)
     rows = (series_rows.Result(*row) for row in zip(*result, strict=True))
-    made = [
-      stream._replace(
-        count=stream.count + len(values_N),
-        numbers_OxH=self.unscaled(stream.scale, row),
-      )
-      for stream, values_N, row in zip(streams, values, rows, strict=True)
-    ]
-    return made, carry
+    return [*map(self._after, streams, values, rows)], carry
+
+  def _after(self, stream, values_N, result):
+    """Returns a stream that has read more."""
+    count = stream.count + len(values_N)
+    own = stream.covariates
+    return stream._replace(
+      count=count,
+      numbers_OxH=self.unscaled(stream.scale, result),
+      covariates=None if own is None else own.since(count - self._data.season),
+    )
 
   def unscaled(
     self, of_series: scaling.Scale, result: series_rows.Result
   ) -> np.ndarray:
     """Returns the head's numbers OxH in readings, or in their logarithms."""
     numbers_OxH, loc, scale = map(np.float64, result)
-    factor = scale * of_series.scale
-    out = numbers_OxH * factor
     shift = loc * of_series.scale + of_series.loc
-    if self._head.kind == 'student_t':
-      out[0] += shift
-      out[2] = numbers_OxH[2]  # degrees of freedom
-    else:
-      out += shift
-    return out
+    return self._head.unscaled(numbers_OxH, shift, scale * of_series.scale)
 
   def forecast(
     self,
@@ -330,20 +437,28 @@ class Forecaster:
       levels: of the quantiles; None: those that the run was trained with.
 
     Raises:
-      InputError: as `check`.
+      InputError: as `check`, or a covariate of these times isn't known.
     """
     horizon = self.horizon if horizon is None else horizon
     levels = self.levels if levels is None else tuple(levels)
     self.check(horizon, levels)
+    self._check_known(stream, horizon)
     head = self._head
     numbers_HxO = stream.numbers_OxH.T[:horizon]
     quantiles_HxQ = head.quantiles(numbers_HxO, levels)
-    point_H = numbers_HxO[:, head.middle]
+    point_H = head.points(numbers_HxO)
     if stream.scale.log:
       quantiles_HxQ, point_H = np.exp(quantiles_HxQ), np.exp(point_H)
     places_H = np.arange(stream.count, stream.count + horizon)
     times = panel_lib.times(self.frequency, stream.start, places_H)
     return Forecast(stream.name, times, levels, quantiles_HxQ, point_H)
+
+  def _check_known(self, stream, horizon):
+    """Checks that what is known ahead reaches as far as a forecast."""
+    if self._data.known:
+      stop = max(stream.covariates.stop, stream.count)
+      if stop < stream.count + horizon:
+        self._lacks(stream, stop, self._data.known[0])
 
   def forecasts(
     self,
@@ -363,6 +478,18 @@ class Forecaster:
         ]
         done(len(part))
     return made
+
+
+def _joined(raws, future):
+  """Returns series with what is known of the times after them."""
+  if [raw.name for raw in future] == ['']:
+    if len(raws) > 1:
+      raise errors.InputError(
+        f'{future[0].file}: it has no column of names, and {raws[0].file} has '
+        f'{len(raws)} series: add the column'
+      )
+    future = [future[0]._replace(name=raws[0].name)]
+  return panel_lib.joined([raws, future])
 
 
 def check_forecasts(config: Any) -> None:

@@ -258,6 +258,7 @@ class Model:
     self,
     frame: Any,
     *,
+    future: Any = None,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
   ) -> Any:
@@ -267,6 +268,8 @@ class Model:
       frame: a table as the run was trained on: a pandas DataFrame, long or
         wide, or another with `to_pandas`. Of a run without dates also an array,
         of one series or with one in each row, or a dict of arrays.
+      future: of a run with data.known, a table of these columns at the times
+        after the readings; None: they are in rows of `frame` without a reading.
       horizon: readings; None: as many as in training.
       quantiles: ascending levels; None: those of training.
 
@@ -281,14 +284,16 @@ class Model:
     import pandas as pd
 
     model, data = self.forecaster, self.bundle.config.data
-    made = model.forecasts(model.panel(frame).series, horizon, quantiles)
+    series = model.panel(frame, future).series
+    made = model.forecasts(series, horizon, quantiles)
     return pd.DataFrame(forecast_lib.rows(made, data.id, data.time))
 
-  def begin(self, history: Any) -> forecast_lib.Stream:
+  def begin(self, history: Any, future: Any = None) -> forecast_lib.Stream:
     """Begins a stream: reads a series up to its end.
 
     Args:
       history: one series, as `frame` of `forecast`.
+      future: as of `forecast`; what isn't known yet, `observe` takes.
 
     Returns:
       What `observe` takes; its size doesn't depend on the history's.
@@ -296,29 +301,35 @@ class Model:
     Raises:
       InputError: as `forecast`, or there isn't exactly one series.
     """
-    panel = self.forecaster.panel(history)
+    panel = self.forecaster.panel(history, future)
     if len(panel.series) != 1:
       errors.refuse(
         'history', f'{len(panel.series)} series', 'give one for each stream'
       )
     return self.forecaster.begin(panel.series[0])
 
-  def begin_all(self, frame: Any) -> list[forecast_lib.Stream]:
+  def begin_all(
+    self, frame: Any, future: Any = None
+  ) -> list[forecast_lib.Stream]:
     """Begins a stream for each series of a table, which are read together.
 
     Args:
       frame: as of `forecast`.
+      future: as of `begin`.
 
     Raises:
       InputError: as `begin`.
     """
-    return self.forecaster.begin_all(self.forecaster.panel(frame).series)
+    panel = self.forecaster.panel(frame, future)
+    return self.forecaster.begin_all(panel.series)
 
   def observe(
     self,
     state: forecast_lib.Stream,
     reading: float,
     *,
+    known: forecast_lib.Covariates = forecast_lib.NONE,
+    observed: forecast_lib.Covariates = forecast_lib.NONE,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
   ) -> tuple[forecast_lib.Stream, forecast_lib.Forecast]:
@@ -329,6 +340,11 @@ class Model:
     Args:
       state: of `begin` or `observe`; it stays valid.
       reading: the next one; nan: it is missing.
+      known: of a run with data.known, a number of each of these columns, or a
+        list of numbers, at the times after those that the state knows of: as
+        the horizon moves on by a reading, one more is needed.
+      observed: of a run with data.observed, a number of each of these columns
+        at the time of the reading; nan: it is missing.
       horizon: as of `forecast`.
       quantiles: as of `forecast`.
 
@@ -336,10 +352,16 @@ class Model:
       (the new state, the Forecast after the reading).
 
     Raises:
-      InputError: the reading isn't a finite number, or as `forecast`.
+      InputError: the reading isn't a finite number, a covariate lacks, or as
+        `forecast`.
     """
     (state,), (forecast,) = self.observe_all(
-      [state], [reading], horizon=horizon, quantiles=quantiles
+      [state],
+      [reading],
+      known=[known],
+      observed=[observed],
+      horizon=horizon,
+      quantiles=quantiles,
     )
     return state, forecast
 
@@ -348,6 +370,8 @@ class Model:
     states: Sequence[forecast_lib.Stream],
     readings: Sequence[float],
     *,
+    known: Sequence[forecast_lib.Covariates] | None = None,
+    observed: Sequence[forecast_lib.Covariates] | None = None,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
   ) -> tuple[list[forecast_lib.Stream], list[forecast_lib.Forecast]]:
@@ -358,6 +382,8 @@ class Model:
     Args:
       states: of the streams; they stay valid.
       readings: of each stream the next one; nan: it is missing.
+      known: of each stream as of `observe`; None: nothing more.
+      observed: the same.
       horizon: as of `forecast`.
       quantiles: as of `forecast`.
 
@@ -369,13 +395,18 @@ class Model:
         fewer.
     """
     model = self.forecaster
-    if len(states) != len(readings):
-      errors.refuse(
-        'readings',
-        f'{len(readings):,} readings',
-        f'there are {len(states):,} states: give a reading for each',
-      )
-    states = model.observe_all(states, readings)
+    for key, given in (
+      ('readings', readings),
+      ('known', known),
+      ('observed', observed),
+    ):
+      if given is not None and len(states) != len(given):
+        errors.refuse(
+          key,
+          f'{len(given):,} {key}',
+          f'there are {len(states):,} states: give one for each',
+        )
+    states = model.observe_all(states, readings, known, observed)
     made = [model.forecast(state, horizon, quantiles) for state in states]
     return states, made
 

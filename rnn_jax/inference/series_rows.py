@@ -26,6 +26,7 @@ from rnn_jax.models import series as series_lib
 AT_ONCE = 64  # N
 WIDTHS = 1, 16, 256  # B
 COMPARED = 3  # readings of each row that `Reader` compares
+NOTHING = np.zeros((0, 0), np.float32)
 PyTree = Any
 
 
@@ -43,6 +44,20 @@ class Carry(NamedTuple):
   x_BxD: Any
 
 
+class Covariates(NamedTuple):
+  """What B rows know besides readings, see data/series/covariates.py.
+
+  Attributes:
+    known_BxHxK: of the readings after the last one.
+    inputs_NxBxC: of each reading.
+    categories_BxS: of the series.
+  """
+
+  known_BxHxK: Any
+  inputs_NxBxC: Any
+  categories_BxS: Any
+
+
 class Given(NamedTuple):
   """Readings of B rows, the first `count_B` of N.
 
@@ -50,11 +65,31 @@ class Given(NamedTuple):
     readings_NxB: scaled; NaN is missing.
     calendar_NxBxF: the calendar of the reading after each.
     count_B: how many are read; 0: the row stays as it is.
+    covariates: None: the model reads none.
   """
 
   readings_NxB: Any
   calendar_NxBxF: Any
   count_B: Any
+  covariates: Covariates | None = None
+
+
+class Row(NamedTuple):
+  """What a row reads, N readings.
+
+  Attributes:
+    readings_N: scaled; NaN is missing.
+    calendar_NxF: the calendar of the reading after each.
+    known_HxK: as of Covariates; empty if the model reads none.
+    inputs_NxC: the same.
+    categories_S: the same.
+  """
+
+  readings_N: np.ndarray
+  calendar_NxF: np.ndarray
+  known_HxK: np.ndarray = NOTHING
+  inputs_NxC: np.ndarray = NOTHING
+  categories_S: np.ndarray = np.zeros(0, np.int32)
 
 
 class Result(NamedTuple):
@@ -103,9 +138,8 @@ def read(
     reading_Bx1 = given.readings_NxB[n][:, None]
     window_BxW = jnp.concatenate([old.window_BxW[:, 1:], reading_Bx1], 1)
     calendar_Bx1xF = given.calendar_NxBxF[n][:, None]
-    state, x_Bx1xD = run(
-      'features', old.state, window_BxW[:, None], calendar_Bx1xF
-    )
+    inputs = window_BxW[:, None], calendar_Bx1xF, None, _inputs(given, n)
+    state, x_Bx1xD = run('features', old.state, *inputs)
     x_BxD = x_Bx1xD[:, 0].astype(jnp.float32)
     live_B = n < given.count_B
     return jax.tree.map(
@@ -116,7 +150,12 @@ def read(
     )
 
   carry = jax.lax.fori_loop(0, jnp.max(given.count_B), advance, carry)
-  made = run('forecasts', carry.x_BxD[:, None], carry.window_BxW[:, None])
+  ahead = None
+  if given.covariates is not None:
+    known_Bx1xHxK = given.covariates.known_BxHxK[:, None]
+    ahead = series_lib.Covariates(known_Bx1xHxK, None, None)
+  windows = carry.window_BxW[:, None]
+  made = run('forecasts', carry.x_BxD[:, None], windows, ahead)
   numbers_BxOxH = jnp.stack([each[:, 0] for each in made.numbers], 1)
   return carry, Result(numbers_BxOxH, made.loc_BxL[:, 0], made.scale_BxL[:, 0])
 
@@ -124,6 +163,16 @@ def read(
 def _apply(model, params, method, *inputs):
   run = functools.partial(model.apply, method=method)
   return fixed_order.evaluate(run, {'params': params}, *inputs)
+
+
+def _inputs(given, n):
+  """Returns the covariates of the n-th readings, B rows of one step."""
+  if given.covariates is None:
+    return None
+  _, inputs_NxBxC, categories_BxS = given.covariates
+  return series_lib.Covariates(
+    None, inputs_NxBxC[n][:, None], categories_BxS[:, None]
+  )
 
 
 def _along(x_B, axis, ndim):
@@ -155,30 +204,25 @@ class Reader:
   def read(
     self,
     carry: Carry,
-    readings: Sequence[np.ndarray],
-    calendars: Sequence[np.ndarray],
+    rows: Sequence[Row],
   ) -> tuple[Carry, Result]:
     """Reads each row's readings to their end.
 
     Args:
       carry: of B rows, which stays as it is.
-      readings: of each row any number, scaled; NaN is missing.
-      calendars: NxF of each row, of the reading after each.
+      rows: what each reads, any number of readings.
 
     Returns:
       (the new carry, the forecasts after the last readings).
     """
-    lengths = np.array([len(x) for x in readings])
+    lengths = np.array([len(row.readings_N) for row in rows])
     # Rows of about the same length wait for each other the least.
     order = np.argsort(-lengths, kind='stable')
     carries, results = [], []
     for first, width in self.parts(len(order)):
       own = order[first : first + width]
       part = self._read_part(
-        width,
-        self.take(carry, own),
-        [readings[n] for n in own],
-        [calendars[n] for n in own],
+        width, self.take(carry, own), [rows[n] for n in own]
       )
       carries.append(self.take(part[0], np.arange(len(own))))
       results.append(Result(*(x[: len(own)] for x in part[1])))
@@ -235,24 +279,14 @@ class Reader:
         usable = width
     return usable
 
-  def _read_part(self, width, carry, readings, calendars):
-    padding = width - len(readings)
-    carry = self.join([carry] + [self.fresh] * padding)
-    lengths_B = np.array([len(x) for x in readings] + [0] * padding)
-    features = calendars[0].shape[1]
+  def _read_part(self, width, carry, rows):
+    carry = self.join([carry] + [self.fresh] * (width - len(rows)))
     result = None
-    for first in range(0, max(1, lengths_B.max()), AT_ONCE):
-      own = slice(first, first + AT_ONCE)
-      readings_NxB = np.zeros((AT_ONCE, width), np.float32)
-      calendar_NxBxF = np.zeros((AT_ONCE, width, features), np.float32)
-      for row, (values_N, calendar_NxF) in enumerate(
-        zip(readings, calendars, strict=True)
-      ):
-        part_N = values_N[own]
-        readings_NxB[: len(part_N), row] = part_N
-        calendar_NxBxF[: len(part_N), row] = calendar_NxF[own]
-      count_B = np.clip(lengths_B - first, 0, AT_ONCE).astype(np.int32)
-      given = Given(readings_NxB, calendar_NxBxF, count_B)
+    longest = max(len(row.readings_N) for row in rows)
+    for first in range(0, max(1, longest), AT_ONCE):
+      given = self._blank_given(width)
+      for n, row in enumerate(rows):
+        _write(given, n, row, slice(first, first + AT_ONCE))
       carry, result = self._run(carry, given)
     return jax.device_get((carry, result))
 
@@ -261,18 +295,41 @@ class Reader:
     carry, given = jax.device_put((carry, given), device)
     return _read(self.model, self.params, carry, given)
 
+  def _blank_given(self, width):
+    """Returns rows that read nothing."""
+    sizes, steps = self.model.sizes, (AT_ONCE, width)
+    given = Given(
+      np.zeros(steps, np.float32),
+      np.zeros((*steps, sizes.calendar), np.float32),
+      np.zeros(width, np.int32),
+    )
+    if not self.model.reads_covariates:
+      return given
+    return given._replace(
+      covariates=Covariates(
+        np.zeros((width, sizes.horizon, sizes.known), np.float32),
+        np.zeros((*steps, sizes.inputs), np.float32),
+        np.zeros((width, len(sizes.categories)), np.int32),
+      )
+    )
+
   def _compare(self, narrow, wide):
     """Returns whether rows have the same bits at two widths."""
     rng = np.random.default_rng(0)
-    shape = AT_ONCE, wide, self.model.sizes.calendar
-    readings_NxB, calendar_NxBxF = (
-      rng.normal(size=size).astype(np.float32) for size in (shape[:2], shape)
-    )
+
+    def sample(like):
+      if like.dtype == np.int32:
+        return like
+      return rng.normal(size=like.shape).astype(np.float32)
+
+    samples = [
+      Row(*map(sample, _row(self._blank_given(1), 0))) for _ in range(wide)
+    ]
 
     def rows(first, width):
-      own = slice(first, first + width)
-      count_B = np.full(width, COMPARED, np.int32)
-      given = Given(readings_NxB[:, own], calendar_NxBxF[:, own], count_B)
+      given = self._blank_given(width)
+      for n, row in enumerate(samples[first : first + width]):
+        _write(given, n, row, slice(COMPARED))
       made = self._run(self.join([self.fresh] * width), given)
       carry, result = jax.device_get(made)
       leaves = [*jax.tree.leaves(self._first(carry)), *result]
@@ -280,3 +337,27 @@ class Reader:
 
     parts = (rows(first, narrow) for first in range(0, wide, narrow))
     return rows(0, wide) == [row for part in parts for row in part]
+
+
+def _row(given, n):
+  """Returns views of the arrays of row `n`, those of a Row."""
+  readings_NxB, calendar_NxBxF, _, covariates = given
+  views = [readings_NxB[:, n], calendar_NxBxF[:, n]]
+  if covariates is not None:
+    known_BxHxK, inputs_NxBxC, categories_BxS = covariates
+    views += [known_BxHxK[n], inputs_NxBxC[:, n], categories_BxS[n]]
+  return views
+
+
+def _write(given, n, row, own):
+  """Writes the readings `own` of a row into row `n`."""
+  readings_N, calendar_NxF, *covariates = _row(given, n)
+  part_N = row.readings_N[own]
+  count = given.count_B[n] = len(part_N)
+  readings_N[:count] = part_N
+  calendar_NxF[:count] = row.calendar_NxF[own]
+  if covariates:
+    known_HxK, inputs_NxC, categories_S = covariates
+    known_HxK[:] = row.known_HxK
+    inputs_NxC[:count] = row.inputs_NxC[own]
+    categories_S[:] = row.categories_S

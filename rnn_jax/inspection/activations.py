@@ -111,7 +111,8 @@ def _enter(model, params, batch):
     return model.apply({'params': params}, batch.image_BxHxWxC, method='read')
   if isinstance(model, series.Forecaster):
     readings = batch.readings_BxLxW, batch.calendar_BxLxF
-    return model.apply({'params': params}, *readings, method='read')
+    covariates = series.Covariates.of(batch)
+    return model.apply({'params': params}, *readings, covariates, method='read')
   tokens_BxL, starts_BxL = batch.tokens_BxL, batch.starts_BxL
   position_B, _ = model.apply({}, len(tokens_BxL), method='init_state')
   _, x_BxLxD = model.apply(

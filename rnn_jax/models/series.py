@@ -12,22 +12,35 @@ instance normalization", Kim et al., 2022); without `normalize` they are 0 and
 1. The anchor is the forecast that the head corrects: the reading one season
 before, the last reading, or 0. The head and W_direct, a linear forecast from
 the window (Zeng et al., "Are Transformers Effective for Time Series
-Forecasting?", 2023), start at 0, so that an untrained model is the anchor. The
-stack is the one of a language model, and so is its state,
-which is constant in size.
+Forecasting?", 2023), start at 0, so that an untrained model is the anchor. A
+head of counts has them in units of the window's mean, from 0. The stack is the
+one of a language model, and so is its state, which is constant in size.
+
+With covariates (data/series/covariates.py) u_t has W_c [c_t, observed], too,
+c_t those of the step, and the sum of its categories' embeddings. What is known
+of a reading to come has an effect on it, which the state gates:
+
+    head's outputs of t + h += W_e (silu(W_k [known_{t,h}, observed]) * W_g x_t)
+
+so that the cost is linear in L, and a forecast reads nothing that is known of
+the readings after it. Embeddings and W_e start at 0: an unknown category adds
+nothing.
 
 Shapes: readings BxLxW, calendar BxLxF, forecasts BxLxH, H the horizon.
 """
 
 from typing import Any
 from typing import NamedTuple
+from typing import Self
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.models import blocks
 from rnn_jax.models import forecast_heads
 from rnn_jax.models import language_model
@@ -36,12 +49,20 @@ from rnn_jax.ops import precision
 
 PyTree = Any
 ANCHORS = 'season', 'last', 'none'
+EFFECTS = 16  # units between what is known of a reading and its effect
 LEVEL = 0.01  # of the mean size of readings, in the scale of a flat window
 TINY = 1e-6  # the least scale, in scaled readings
 LOGICAL_AXES = {
   'input/kernel': '_xD',
   'input/bias': 'D',
   'norm/*': 'D',
+  'covariates/kernel': '_xD',
+  'categories/embedding': '_xD',
+  'known/kernel': '_x_',
+  'known/bias': '_',
+  'gate/kernel': 'Dx_',
+  'gate/bias': '_',
+  'effect/kernel': '_x_',
   'direct/kernel': '_x_',
   'head/kernel': 'Dx_',
   'head/bias': '_',
@@ -49,12 +70,33 @@ LOGICAL_AXES = {
 
 
 class Sizes(NamedTuple):
-  """W, F, H and the season, from section `data` of a config."""
+  """W, F, H and the season, from section `data` of a config.
+
+  Of covariates K and C, and how many values each category has.
+  """
 
   window: int
   calendar: int
   horizon: int
   season: int
+  known: int = 0
+  inputs: int = 0
+  categories: tuple[int, ...] = ()
+
+
+class Covariates(NamedTuple):
+  """What steps know besides readings, see data/batching/batch.py."""
+
+  known_BxLxHxK: jax.Array
+  inputs_BxLxC: jax.Array
+  categories_BxLxS: jax.Array
+
+  @classmethod
+  def of(cls, batch: batch_lib.Batch) -> Self | None:
+    """Returns those of a batch; None: it has none."""
+    if batch.known_BxLxHxK is None:
+      return None
+    return cls(batch.known_BxLxHxK, batch.inputs_BxLxC, batch.categories_BxLxS)
 
 
 class Forecasts(NamedTuple):
@@ -94,6 +136,21 @@ class Forecaster(nn.Module):
     if config.block != 'plain':
       self.norm = blocks.norm(config, policy)
     self.drop = blocks.dropout(config)
+    if self.sizes.inputs:
+      self.covariates = nn.Dense(config.width, use_bias=False)
+    if self.sizes.categories:
+      self.categories = nn.Embed(
+        sum(self.sizes.categories) + len(self.sizes.categories),
+        config.width,
+        embedding_init=nn.initializers.zeros,
+      )
+    if self.sizes.known:
+      self.known, self.gate = nn.Dense(EFFECTS), nn.Dense(EFFECTS)
+      self.effect = nn.Dense(
+        self.numbers.outputs,
+        use_bias=False,
+        kernel_init=nn.initializers.zeros,
+      )
     self.direct = nn.Dense(
       self.sizes.horizon, use_bias=False, kernel_init=nn.initializers.zeros
     )
@@ -107,6 +164,11 @@ class Forecaster(nn.Module):
   def numbers(self) -> forecast_heads.Head:
     """What the head's outputs mean."""
     return forecast_heads.Head(self.head_kind, self.levels)
+
+  @property
+  def reads_covariates(self) -> bool:
+    """Whether steps know something besides readings."""
+    return bool(self.sizes.inputs or self.sizes.categories)
 
   @nn.nowrap
   def logical_axes(self) -> dict[str, str]:
@@ -128,12 +190,13 @@ class Forecaster(nn.Module):
     readings_BxLxW: jax.Array,
     calendar_BxLxF: jax.Array,
     starts_BxL: jax.Array | None = None,
+    covariates: Covariates | None = None,
   ) -> tuple[PyTree, Forecasts]:
     """Returns (state, the forecasts of each step)."""
     state, x_BxLxD = self.features(
-      state, readings_BxLxW, calendar_BxLxF, starts_BxL
+      state, readings_BxLxW, calendar_BxLxF, starts_BxL, covariates
     )
-    return state, self.forecasts(x_BxLxD, readings_BxLxW)
+    return state, self.forecasts(x_BxLxD, readings_BxLxW, covariates)
 
   def features(
     self,
@@ -141,16 +204,20 @@ class Forecaster(nn.Module):
     readings_BxLxW: jax.Array,
     calendar_BxLxF: jax.Array,
     starts_BxL: jax.Array | None = None,
+    covariates: Covariates | None = None,
   ) -> tuple[PyTree, jax.Array]:
     """Returns (state, the head's inputs BxLxD)."""
-    x = self.read(readings_BxLxW, calendar_BxLxF)
+    x = self.read(readings_BxLxW, calendar_BxLxF, covariates)
     state, x = self.stack(state, x, starts_BxL)
     if blocks.drops_inputs(self.config):
       x = self._dropped(x)
     return state, self.norm(x) if self.config.block == 'residual' else x
 
   def read(
-    self, readings_BxLxW: jax.Array, calendar_BxLxF: jax.Array
+    self,
+    readings_BxLxW: jax.Array,
+    calendar_BxLxF: jax.Array,
+    covariates: Covariates | None = None,
   ) -> jax.Array:
     """Returns the first block's inputs, BxLxD."""
     z, loc, scale = normalized(readings_BxLxW, self.normalize)
@@ -159,25 +226,52 @@ class Forecaster(nn.Module):
     given = [z, observed, calendar_BxLxF, *(x[..., None] for x in local)]
     u = jnp.concatenate([x.astype(jnp.float32) for x in given], -1)
     x = self.input(u.astype(self.policy.activations))
+    if covariates is not None:
+      x += self._besides(covariates).astype(x.dtype)
     if not blocks.drops_inputs(self.config):
       x = self._dropped(x)
     return self.norm(x) if self.config.block == 'normed' else x
+
+  def _besides(self, covariates):
+    """Returns what the covariates of each step add to its input, BxLxD."""
+    x = jnp.zeros((), jnp.float32)
+    if self.sizes.inputs:
+      x += self.covariates(masked(covariates.inputs_BxLxC))
+    if self.sizes.categories:
+      entries = [size + 1 for size in self.sizes.categories]
+      first_S = np.cumsum([0, *entries[:-1]])
+      at_BxLxS = covariates.categories_BxLxS + first_S[None, None]
+      x += jnp.sum(self.categories(at_BxLxS), -2)
+    return x
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
 
   def forecasts(
-    self, x_BxLxD: jax.Array, readings_BxLxW: jax.Array
+    self,
+    x_BxLxD: jax.Array,
+    readings_BxLxW: jax.Array,
+    covariates: Covariates | None = None,
   ) -> Forecasts:
     """Returns the forecasts of steps, from the head's inputs."""
     z, loc, scale = normalized(readings_BxLxW, self.normalize)
     out = self.head(x_BxLxD)
     shape = *out.shape[:2], self.numbers.outputs, self.sizes.horizon
+    out = out.reshape(shape)
+    if self.sizes.known:
+      assert covariates is not None
+      x_BxLx1xD = x_BxLxD.astype(jnp.float32)[:, :, None]
+      known = nn.silu(self.known(masked(covariates.known_BxLxHxK)))
+      effect_BxLxHxO = self.effect(known * self.gate(x_BxLx1xD))
+      out += effect_BxLxHxO.swapaxes(2, 3)
     center_BxLxH = self._anchors(z, ~jnp.isnan(readings_BxLxW))
     center_BxLxH += self.direct(z)
-    return Forecasts(
-      self.numbers.numbers(out.reshape(shape), center_BxLxH), loc, scale
-    )
+    if self.numbers.counts:
+      unit = jnp.maximum(loc, 1 / self.sizes.window)  # the least mean above 0
+      center_BxLxH = loc[..., None] + scale[..., None] * center_BxLxH
+      center_BxLxH /= unit[..., None]
+      loc, scale = jnp.zeros_like(loc), unit
+    return Forecasts(self.numbers.numbers(out, center_BxLxH), loc, scale)
 
   def _anchors(self, z_BxLxW, observed_BxLxW):
     """Returns the forecasts that the head corrects, BxLxH."""
@@ -193,6 +287,13 @@ class Forecaster(nn.Module):
     latest = jnp.take_along_axis(z_BxLxW, last[..., None], -1)
     known = jnp.take(observed_BxLxW, at, axis=-1)
     return jnp.where(known, jnp.take(z_BxLxW, at, axis=-1), latest)
+
+
+def masked(covariates: jax.Array) -> jax.Array:
+  """Returns covariates and which are there, ...x2C; missing ones are 0."""
+  missing = jnp.isnan(covariates)
+  given = jnp.where(missing, 0, covariates), ~missing
+  return jnp.concatenate([x.astype(jnp.float32) for x in given], -1)
 
 
 def normalized(
@@ -224,14 +325,23 @@ def from_config(config: config_lib.Config) -> Forecaster:
   """
   data, task = config.data, config.task
   window, calendar, horizon = data.widths
+  known, inputs, _ = data.covariate_widths or (0, 0, 0)
   return Forecaster(
     config.model,
     config.cell,
-    Sizes(window, calendar, horizon, data.season),
+    Sizes(
+      window,
+      calendar,
+      horizon,
+      data.season,
+      known,
+      inputs,
+      data.category_sizes,
+    ),
     task.head,
     task.quantiles,
     task.anchor,
-    data.scaling == 'window',
+    data.scaling in ('window', 'counts'),
     language_model.plan(config),
     language_model.policy(config),
   )

@@ -211,8 +211,16 @@ def random_batch(
 
 
 def _random_series(config, rows, rng):
-  batch = rows_lib.blank_series(rows, config.data.length, config.data.widths)
+  data = config.data
+  batch = rows_lib.blank_series(
+    rows, data.length, data.widths, data.covariate_widths
+  )
   batch.starts_BxL[:, 0] = 1
+  if batch.known_BxLxHxK is not None:
+    batch = batch._replace(
+      known_BxLxHxK=rng.random(batch.known_BxLxHxK.shape, np.float32),
+      inputs_BxLxC=rng.random(batch.inputs_BxLxC.shape, np.float32),
+    )
   return batch._replace(
     weights_BxL=np.ones_like(batch.weights_BxL),
     readings_BxLxW=rng.random(batch.readings_BxLxW.shape, np.float32),

@@ -81,6 +81,12 @@ class Config(config_lib.Task):
         'task.quantiles', self.quantiles, 'give levels between 0 and 1'
       )
     data: Any = config.data
+    if self.head == 'negative_binomial' and data.scaling != 'counts':
+      errors.refuse(
+        'data.scaling',
+        data.scaling,
+        f"task.head={self.head!r} is of counts: give 'counts', or another head",
+      )
     if not data.holds_series or not data.window:
       return  # not resolved yet
     if self.anchor == 'season' and data.window < data.season:
@@ -118,6 +124,7 @@ class Task(base.Task):
       self.init_state(1),
       jnp.asarray(batch.readings_BxLxW),
       jnp.asarray(batch.calendar_BxLxF),
+      covariates=series.Covariates.of(batch),
     )['params']
     return blocks.scaled(params, key, self._config.model)
 
@@ -128,7 +135,8 @@ class Task(base.Task):
   def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
     """Returns a batch of padding."""
     data: Any = self._config.data
-    return rows_lib.blank_series(rows, length, data.widths)
+    besides = data.covariate_widths
+    return rows_lib.blank_series(rows, length, data.widths, besides)
 
   def loss(
     self,
@@ -160,6 +168,7 @@ class Task(base.Task):
       batch.readings_BxLxW,
       batch.calendar_BxLxF,
       batch.starts_BxL,
+      series.Covariates.of(batch),
       rngs=rngs,
     )
     sums = self._sums(forecasts, batch)
@@ -182,7 +191,7 @@ class Task(base.Task):
       means = jnp.sum(jnp.where(observed, each, 0), -1) / count
       return jnp.sum(batch.weights_BxL * means)
 
-    loss = total(head.loss(forecasts.numbers, y))
+    loss = total(head.loss(forecasts.numbers, y, scale))
     return {
       'objective': loss,
       'loss': loss,

@@ -133,6 +133,8 @@ COLUMNS = Resolver(
     'data.season',
     'data.horizon',
     'data.window',
+    'data.categories',
+    'data.category_sizes',
   ),
   _columns,
 )

@@ -205,13 +205,18 @@ def test_frames_without_a_place_in_the_run_are_refused(model):
 
 
 @pytest.mark.slow
-def test_the_command_trains_evaluates_and_forecasts(path, tmp_path):
-  raw = series.raw_config(path)
+def test_the_command_trains_evaluates_and_forecasts(tmp_path):
+  """With covariates."""
+  path, ahead = tmp_path / 'series.csv', tmp_path / 'future.csv'
+  frame = series.with_covariates(series.frame())
+  frame.to_csv(path, index=False)
+  series.future(frame).to_csv(ahead, index=False)
   with shared.programs():
     config = tmp_path / 'config.py'
     config.write_text(
       'from tests.support import series\n'
-      f'def get_config():\n  return series.raw_config({str(path)!r})\n'
+      f'def get_config():\n  return series.raw_config({str(path)!r}, '
+      f'**series.COVARIATES)\n'
     )
     run = f'--workdir={tmp_path}/run'
     code, out, err = launchers.run('train', f'--config={config}', run)
@@ -234,6 +239,7 @@ def test_the_command_trains_evaluates_and_forecasts(path, tmp_path):
   out = tmp_path / 'forecast.csv'
   flags = (
     f'--input={path}',
+    f'--future={ahead}',
     f'--output={out}',
     '--quantiles=0.1,0.9',
     '--horizon=4',
@@ -245,7 +251,9 @@ def test_the_command_trains_evaluates_and_forecasts(path, tmp_path):
     table = [*csv.DictReader(file)]
   assert [*table[0]] == ['unique_id', 'ds', 'q0.1', 'q0.9'] and len(table) == 12
   model = rnn_jax.load(tmp_path / 'run')
-  wanted = model.forecast(series.frame(), horizon=4, quantiles=(0.1, 0.9))
+  wanted = model.forecast(
+    frame, future=series.future(frame), horizon=4, quantiles=(0.1, 0.9)
+  )
   got = np.array([float(row['q0.9']) for row in table])
   assert np.array_equal(got, wanted['q0.9'])
   assert (tmp_path / 'fan.png').stat().st_size > 5000
@@ -255,4 +263,5 @@ def test_the_command_trains_evaluates_and_forecasts(path, tmp_path):
   assert code == 1 and '--quantiles' in err
   code, _, err = launchers.run('predict', run, f'--input={path}')
   assert code == 1 and 'launch.forecast' in err
-  assert raw.data.horizon == 5
+  code, _, err = launchers.run('forecast', run, f'--input={path}')
+  assert code == 1 and "has no 'price' at 2026-01-03 12:00" in err

@@ -11,13 +11,28 @@ from tests.support import series
 
 @pytest.fixture(scope='module', name='made')
 def _made(tmp_path_factory):
-  """A forecaster with a state of two layers, and its parameters."""
+  """A forecaster with a state of two layers and covariates, its parameters."""
   path = tmp_path_factory.mktemp('series') / 'series.csv'
-  series.frame().to_csv(path, index=False)
-  changes = {'model.layers': 2, 'model.mlp_width': 8}
+  series.with_covariates(series.frame()).to_csv(path, index=False)
+  changes = {'model.layers': 2, 'model.mlp_width': 8} | series.COVARIATES
   bundle = series.bundle(path, **changes)
   model = bundle_lib.make_task(bundle.config, bundle.tokenizer).model
   return model, jax.device_put(bundle.params)
+
+
+def row(sizes, count, rng):
+  """A row of `count` readings."""
+
+  def numbers(*shape):
+    return np.float32(rng.normal(size=shape))
+
+  return series_rows.Row(
+    numbers(count),
+    numbers(count, sizes.calendar),
+    numbers(sizes.horizon, sizes.known),
+    numbers(count, sizes.inputs),
+    rng.integers(0, 3, len(sizes.categories)).astype(np.int32),
+  )
 
 
 def bits(reader, carry, result=()):
@@ -39,25 +54,24 @@ def test_rows_are_those_of_single_rows_at_all_widths(made):
   rng = np.random.default_rng(0)
   lengths = rng.integers(0, 2 * series_rows.AT_ONCE, 19)
   lengths[:2] = 0, series_rows.AT_ONCE + 1
-  features = made[0].sizes.calendar
-  given = [
-    (np.float32(rng.normal(size=n)), np.float32(rng.normal(size=(n, features))))
-    for n in lengths
-  ]
-  readings, calendars = zip(*given, strict=True)
+  rows = [row(made[0].sizes, n, rng) for n in lengths]
   blank = reader.join([reader.fresh] * 19)
-  carry, result = reader.read(blank, readings, calendars)
+  carry, result = reader.read(blank, rows)
   together = bits(reader, carry, result)
   assert [*reader.parts(19)] == [(0, 16), (16, 1), (17, 1), (18, 1)]
-  alone = [
-    bits(reader, *reader.read(reader.fresh, [x], [y]))[0]
-    for x, y in zip(readings, calendars, strict=True)
-  ]
+  alone = [bits(reader, *reader.read(reader.fresh, [own]))[0] for own in rows]
   assert together == alone
-  assert len({tuple(row) for row in together}) > 10
+  assert len({tuple(own) for own in together}) > 10
   # A row without readings is as it was, and has the forecast that it had.
-  nothing = [x[:0] for x in readings], [x[:0] for x in calendars]
-  assert bits(reader, *reader.read(carry, *nothing)) == together
+  nothing = [
+    own._replace(
+      readings_N=own.readings_N[:0],
+      calendar_NxF=own.calendar_NxF[:0],
+      inputs_NxC=own.inputs_NxC[:0],
+    )
+    for own in rows
+  ]
+  assert bits(reader, *reader.read(carry, nothing)) == together
 
 
 def test_rows_are_taken_and_put(made):

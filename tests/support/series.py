@@ -24,6 +24,44 @@ def frame(count=3, length=60, seed=0):
   return pd.concat(tables, ignore_index=True)
 
 
+COVARIATES = {
+  'data.known': ('price', 'promo'),
+  'data.observed': ('rain',),
+  'data.static': ('size', 'region'),
+}
+
+
+def with_covariates(table, seed=1):
+  """A table of `frame` with the columns of COVARIATES."""
+  rng = np.random.default_rng(seed)
+  count = len(table)
+  number = table.unique_id.str[1:].astype(int)
+  price = rng.normal(5, 1, count) + number
+  price[rng.random(count) < 0.05] = np.nan
+  return table.assign(
+    price=price,
+    promo=rng.integers(0, 2, count),
+    rain=rng.normal(size=count),
+    size=10.0 * number,
+    region=np.where(number % 2, 'south', 'north'),
+  )
+
+
+def future(table, count=5):
+  """What is known of the `count` hours after a table of `with_covariates`."""
+  rng = np.random.default_rng(7)
+  after = pd.date_range(table.ds.max(), periods=count + 1, freq='h')[1:]
+  names = np.repeat(table.unique_id.unique(), count)
+  return pd.DataFrame(
+    {
+      'unique_id': names,
+      'ds': np.tile(after, len(names) // count),
+      'price': rng.normal(6, 1, len(names)),
+      'promo': rng.integers(0, 2, len(names)),
+    }
+  )
+
+
 def raw_config(path, **changes):
   """The raw config of a small forecaster, which trains in a second."""
   raw = config_lib.default(task='forecasting', source='series')

@@ -137,6 +137,79 @@ def test_a_step_sees_no_later_reading(path):
   assert not gradient[0, 7:].any()
 
 
+def of_steps(steps):
+  """The covariates of a row's steps, for the model."""
+  return model_lib.Covariates(*(jnp.asarray(x)[None] for x in steps[4:]))
+
+
+def test_nothing_after_the_cut_but_what_is_known_changes_a_forecast(path):
+  """By a bit: of readings and observed covariates, whatever they are."""
+  raw = series.raw_config(path, **series.COVARIATES)
+  frame = series.with_covariates(series.frame())
+  frame.to_csv(path, index=False)
+  config, corpus = series.corpus(raw)
+  task = bundle_lib.make_task(config, corpus.tokenizer)
+  params = random_params(task)
+  forecast = jax.jit(
+    lambda *given: task.model.apply(
+      {'params': params}, *given[:-1], None, given[-1]
+    )[1]
+  )
+  data = config.data.heldout(config.evaluate)
+  state = jax.tree.map(np.asarray, task.init_state(1))
+
+  def made(frame):
+    frame.to_csv(path, index=False)
+    _, other = series.corpus(raw)
+    steps = other.examples(data, 'test').read(0)
+    given = steps.readings_LxW[None], steps.calendar_LxF[None]
+    return [
+      each[:, -1].tobytes()
+      for each in jax.device_get(forecast(state, *given, of_steps(steps)))[0]
+    ]
+
+  before = made(frame)
+
+  @settings(max_examples=4, deadline=None)
+  @given(
+    st.floats(-1e6, 1e6), st.integers(55, 59), st.sampled_from(['y', 'rain'])
+  )
+  def check(value, place, column):
+    other = frame.copy()
+    other.loc[place, column] = value  # of the first series' test horizon
+    assert made(other) == before
+
+  check()
+  frame.loc[57, 'price'] += 1  # two readings later: it is known
+  after = made(frame)
+  assert after != before
+  assert [x[:8] for x in after] == [x[:8] for x in before]  # float32, h = 1, 2
+
+
+def test_a_forecast_reads_what_is_known_of_its_own_time(path):
+  """By a gradient, of one step, so that no recurrence takes part."""
+  series.with_covariates(series.frame()).to_csv(path, index=False)
+  config, corpus = series.corpus(series.raw_config(path, **series.COVARIATES))
+  task = bundle_lib.make_task(config, corpus.tokenizer)
+  params = random_params(task)
+  steps = corpus.examples(config.data, 'train').read(0, 20, 22)
+  given = of_steps(steps)
+  readings = jnp.nan_to_num(steps.readings_LxW)[None], steps.calendar_LxF[None]
+
+  def at(known):
+    _, made = task.model.apply(
+      {'params': params},
+      task.init_state(1),
+      *readings,
+      covariates=given._replace(known_BxLxHxK=known),
+    )
+    return made.numbers[1][0, 0]
+
+  jacobian = jax.jit(jax.jacobian(at))(jnp.nan_to_num(given.known_BxLxHxK))
+  of_own = np.abs(jacobian[:, 0, 0]).max(-1)  # HxH
+  assert np.diag(of_own).all() and not of_own[~np.eye(5, dtype=bool)].any()
+
+
 def test_permuted_names_have_the_same_loss(path):
   raw = series.raw_config(path)
   losses = []
@@ -163,7 +236,8 @@ def programs(config, corpus):
 @pytest.mark.parametrize('layout', ('buckets', 'packed', 'padded', 'stream'))
 def test_a_layout_does_not_change_the_loss(path, layout):
   """All cuts of a row; a packed row's or a stream's series don't mix."""
-  raw = series.raw_config(path)
+  series.with_covariates(series.frame()).to_csv(path, index=False)
+  raw = series.raw_config(path, **series.COVARIATES)
   raw.data.layout = layout
   raw.data.length = 64
   if layout == 'stream':
@@ -184,6 +258,7 @@ def test_a_layout_does_not_change_the_loss(path, layout):
       task.init_state(1),
       steps.readings_LxW[None],
       steps.calendar_LxF[None],
+      covariates=of_steps(steps),
     )
     whole.append(oracle(forecasts, steps))
   loss, weight = np.sum(whole, 0)
@@ -225,15 +300,27 @@ def test_normalized_windows_are_those_of_their_equation():
 
 @pytest.mark.parametrize('anchor', model_lib.ANCHORS)
 def test_an_untrained_model_is_its_anchor(path, anchor):
-  raw = series.raw_config(path, **{'task.anchor': anchor})
+  """Whatever its covariates are."""
+  series.with_covariates(series.frame()).to_csv(path, index=False)
+  changes = series.COVARIATES | {'task.anchor': anchor}
+  raw = series.raw_config(path, **changes)
   config, corpus = series.corpus(raw)
   task = bundle_lib.make_task(config, corpus.tokenizer)
   params = task.init_parameters(jax.random.key(0))
   rng = np.random.default_rng(0)
   readings = rng.normal(5, 1, (1, 3, 8)).astype(np.float32)
   calendar = np.zeros((1, 3, config.data.widths[1]), np.float32)
+  batch = task.blank_batch(1, 3)
   _, made = task.model.apply(
-    {'params': params}, task.init_state(1), readings, calendar
+    {'params': params},
+    task.init_state(1),
+    readings,
+    calendar,
+    covariates=model_lib.Covariates(
+      rng.normal(size=batch.known_BxLxHxK.shape),
+      rng.normal(size=batch.inputs_BxLxC.shape),
+      np.ones(batch.categories_BxLxS.shape, np.int32),
+    ),
   )
   got = made.numbers[1] * made.scale_BxL[..., None] + made.loc_BxL[..., None]
   wanted = {
@@ -282,6 +369,7 @@ def test_batches_resume_at_any_number(path):
     ({'data.frequency': 'hourly'}, "data.frequency='hourly'"),
     ({'data.tokenizer': 'bpe'}, 'data.tokenizer'),
     ({'model.bidirectional': True}, 'model.bidirectional'),
+    ({'task.head': 'negative_binomial'}, "data.scaling='window'.*'counts'"),
   ),
 )
 def test_what_contradicts_is_refused(path, changes, message):

@@ -23,6 +23,10 @@ class Batch(NamedTuple):
       sees, the latest last; NaN is a missing one. Tokens and targets are None.
     calendar_BxLxF: float32, the calendar features of the next reading.
     future_BxLxH: float32, the readings that each step forecasts; NaN is none.
+    known_BxLxHxK: float32, what is known of these, see data/series/
+      covariates.py; NaN is missing.
+    inputs_BxLxC: float32, the covariates of each step, the same.
+    categories_BxLxS: int32, entries of the series' categories.
   """
 
   tokens_BxL: Any
@@ -34,6 +38,9 @@ class Batch(NamedTuple):
   readings_BxLxW: Any = None
   calendar_BxLxF: Any = None
   future_BxLxH: Any = None
+  known_BxLxHxK: Any = None
+  inputs_BxLxC: Any = None
+  categories_BxLxS: Any = None
 
 
 LOGICAL_AXES = Batch(*(name.rpartition('_')[2] for name in Batch._fields))

@@ -272,7 +272,8 @@ def _write(pieces, shape, stage, own):
     write = rows_lib.write_image
   else:
     if stage.data.holds_series:
-      batch = rows_lib.blank_series(*shape, stage.data.widths)
+      besides = stage.data.covariate_widths
+      batch = rows_lib.blank_series(*shape, stage.data.widths, besides)
       write = rows_lib.write_series
     else:
       batch, write = rows_lib.blank(*shape), rows_lib.write

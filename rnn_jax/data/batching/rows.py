@@ -16,12 +16,18 @@ PADDING = -1  # in `starts`, where a row ends before its last step
 
 
 class Steps(NamedTuple):
-  """Steps of a series, see batch.Batch; weights_L is 0 without a forecast."""
+  """Steps of a series, see batch.Batch; weights_L is 0 without a forecast.
+
+  The last three are of a series with covariates.
+  """
 
   readings_LxW: np.ndarray
   calendar_LxF: np.ndarray
   future_LxH: np.ndarray
   weights_L: np.ndarray
+  known_LxHxK: np.ndarray | None = None
+  inputs_LxC: np.ndarray | None = None
+  categories_LxS: np.ndarray | None = None
 
 
 def predicted(ids: np.ndarray | Steps) -> int:
@@ -76,15 +82,21 @@ def write_image(
 
 
 def blank_series(
-  rows: int, length: int, widths: tuple[int, int, int]
+  rows: int,
+  length: int,
+  widths: tuple[int, int, int],
+  besides: tuple[int, int, int] | None = None,
 ) -> batch_lib.Batch:
-  """Returns a batch of padding; `widths` are W, F and H."""
+  """Returns a batch of padding; `widths` are W, F and H.
+
+  `besides` are K, C and S, of a series with covariates.
+  """
   shape = rows, length
   readings, calendar, future = (
     np.full((*shape, width), fill, np.float32)
     for width, fill in zip(widths, (np.nan, 0, np.nan), strict=True)
   )
-  return batch_lib.Batch(
+  batch = batch_lib.Batch(
     None,
     None,
     np.zeros(shape, np.float32),
@@ -92,6 +104,14 @@ def blank_series(
     readings_BxLxW=readings,
     calendar_BxLxF=calendar,
     future_BxLxH=future,
+  )
+  if besides is None:
+    return batch
+  K, C, S = besides
+  return batch._replace(
+    known_BxLxHxK=np.full((*shape, widths[2], K), np.nan, np.float32),
+    inputs_BxLxC=np.full((*shape, C), np.nan, np.float32),
+    categories_BxLxS=np.zeros((*shape, S), np.int32),
   )
 
 
@@ -104,3 +124,7 @@ def write_series(
   batch.calendar_BxLxF[row, at:stop] = steps.calendar_LxF
   batch.future_BxLxH[row, at:stop] = steps.future_LxH
   batch.weights_BxL[row, at:stop] = steps.weights_L
+  if steps.known_LxHxK is not None:
+    batch.known_BxLxHxK[row, at:stop] = steps.known_LxHxK
+    batch.inputs_BxLxC[row, at:stop] = steps.inputs_LxC
+    batch.categories_BxLxS[row, at:stop] = steps.categories_LxS

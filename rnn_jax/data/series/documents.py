@@ -1,10 +1,14 @@
-"""Series as documents: each a few numbers about it, and its readings.
+"""Series as documents: each a few numbers about it, its readings, covariates.
 
 start, begin    int64: the time of the first reading, and the place of the
                 first one that is forecast; 0: each is
+N, M, C         int64: readings, and rows and columns of covariates
 readings        float64; NaN is missing
+covariates      MxC, the same
+static          the texts of static columns, JSON
 """
 
+import json
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +18,7 @@ import numpy as np
 
 from rnn_jax.data.series import panel as panel_lib
 
-HEADER = 16  # bytes
+NUMBERS = 5  # int64
 
 
 class Content(NamedTuple):
@@ -23,6 +27,14 @@ class Content(NamedTuple):
   start: int
   begin: int
   values_N: np.ndarray
+  covariates_MxC: np.ndarray
+  static: tuple[str, ...]
+
+  def series(self, name: str) -> panel_lib.Series:
+    """Returns the series that this is of."""
+    return panel_lib.Series(
+      name, self.start, self.values_N, self.covariates_MxC, self.static
+    )
 
 
 class InMemorySeries:
@@ -52,19 +64,37 @@ class InMemorySeries:
     self.names = tuple(each.name for each in self.series)
     self.sizes = np.array(
       [
-        HEADER + 8 * len(x.values_N) if len(x.values_N) else 0
+        8 * (NUMBERS + len(x.values_N) + x.covariates_MxC.size)
+        + len(_static(x))
+        if len(x.values_N)
+        else 0
         for x in self.series
       ],
       np.int64,
     )
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
-    _, begin, values_N = self.series[unit]
-    header = np.array([begin, self.begins[unit]], '<i8').tobytes()
-    return (header + values_N.astype('<f8').tobytes())[start:stop]
+    own = self.series[unit]
+    shape = len(own.values_N), *own.covariates_MxC.shape
+    header = np.array([own.start, self.begins[unit], *shape], '<i8').tobytes()
+    numbers = np.concatenate([own.values_N, own.covariates_MxC.ravel()])
+    document = header + numbers.astype('<f8').tobytes() + _static(own)
+    return document[start:stop]
 
 
 def content(document: bytes) -> Content:
   """Returns what a document has."""
-  start, begin = np.frombuffer(document, '<i8', 2).tolist()
-  return Content(start, begin, np.frombuffer(document, '<f8', offset=HEADER))
+  start, begin, N, M, C = np.frombuffer(document, '<i8', NUMBERS).tolist()
+  numbers = np.frombuffer(document, '<f8', N + M * C, offset=8 * NUMBERS)
+  static = document[8 * (NUMBERS + len(numbers)) :]
+  return Content(
+    start,
+    begin,
+    numbers[:N],
+    numbers[N:].reshape(M, C),
+    tuple(json.loads(static)) if static else (),
+  )
+
+
+def _static(series):
+  return json.dumps(series.static).encode() if series.static else b''

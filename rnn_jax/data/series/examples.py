@@ -11,6 +11,7 @@ window has too few readings to tell their spread: half a season, and LEAST.
 
 Of a held-out document one step forecasts, or with more horizons held out every
 H-th: those of the origins. The example is what fits a row up to the last one.
+What a step knows besides is in covariates.py.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.data.series import covariates as covariates_lib
 from rnn_jax.data.series import documents as series_lib
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import scaling
@@ -46,6 +48,8 @@ class Forked:
     scales: Any = tokenizer  # tokenizer_lib.Scales
     self._frequency = frequency_lib.Frequency.parse(self._data.frequency)
     self._given, self._firsts, lengths = [], [], []
+    self._covariates: list[covariates_lib.Scaled | None] = []
+    has_covariates = covariates_lib.columns(self._data) is not None
     for n in range(len(documents)):
       given = series_lib.content(documents.read(n))
       end = len(given.values_N)
@@ -57,6 +61,12 @@ class Forked:
       scale = scaling.of(scales, documents.name(n), history_N)
       scaled_N = scale.apply(given.values_N).astype(np.float32)
       self._given.append(given._replace(values_N=scaled_N))
+      own = None
+      if has_covariates:
+        own = covariates_lib.scaled(
+          given.series(documents.name(n)), len(history_N), scales, self._data
+        )
+      self._covariates.append(own)
       self._firsts.append(first)
       # As of ids: the last reading of a part that trains isn't read.
       lengths.append(end - first + bool(given.begin))
@@ -69,7 +79,8 @@ class Forked:
     del epoch
     stop = int(self.lengths[n]) if stop is None else stop
     first = self._firsts[n]
-    return steps(self._given[n], (first + start, first + stop - 1), self._data)
+    places = first + start, first + stop - 1
+    return steps(self._given[n], places, self._data, self._covariates[n])
 
 
 def origins(given: series_lib.Content, horizon: int) -> range:
@@ -78,7 +89,10 @@ def origins(given: series_lib.Content, horizon: int) -> range:
 
 
 def steps(
-  given: series_lib.Content, places: tuple[int, int], data: Any
+  given: series_lib.Content,
+  places: tuple[int, int],
+  data: Any,
+  covariates: covariates_lib.Scaled | None = None,
 ) -> rows_lib.Steps:
   """Returns the steps of a series from one place to before another.
 
@@ -86,6 +100,7 @@ def steps(
     given: the series; readings are scaled.
     places: of the first step, and the one after the last.
     data: section `data` of the config.
+    covariates: of the series, if it has any.
   """
   start, stop = places
   W, H = data.window, data.horizon
@@ -105,7 +120,11 @@ def steps(
     observed_L = np.sum(~np.isnan(seen_LxW), 1)
     least = max(min(data.season, W) // 2, min(LEAST, W // 2))
     weights_L *= observed_L >= least
-  return rows_lib.Steps(seen_LxW, calendar_LxF, future_LxH, weights_L)
+  made = rows_lib.Steps(seen_LxW, calendar_LxF, future_LxH, weights_L)
+  if covariates is None:
+    return made
+  known = covariates.steps(places, len(data.known), data)
+  return made._replace(**known._asdict())
 
 
 def check(

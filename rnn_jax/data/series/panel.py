@@ -16,11 +16,16 @@ LONGEST = 2**26  # readings of a series, missing ones included
 
 
 class Series(NamedTuple):
-  """Readings on a grid from `start` on, float64; NaN is missing."""
+  """Readings on a grid from `start` on, float64; NaN is missing.
+
+  Covariates begin with the first reading, and may go on after the last one.
+  """
 
   name: str
   start: int
   values_N: np.ndarray
+  covariates_MxC: np.ndarray = tables.NO_COVARIATES
+  static: tuple[str, ...] = ()
 
 
 class Panel(NamedTuple):
@@ -98,8 +103,9 @@ def _step(raws):
 
 
 def _on_grid(raw, grid, key):
+  static = raw.static
   if raw.times_N is None:
-    return Series(raw.name, 0, raw.values_N)
+    return Series(raw.name, 0, raw.values_N, raw.covariates_NxC, static)
   start = int(raw.times_N[0])
   places_N = grid.places(start, raw.times_N)
   off = np.flatnonzero(places_N < 0)
@@ -120,7 +126,23 @@ def _on_grid(raw, grid, key):
     )
   values_N = np.full(length, np.nan)
   values_N[places_N] = raw.values_N
-  return Series(raw.name, start, values_N)
+  covariates_MxC = np.full((length, raw.covariates_NxC.shape[1]), np.nan)
+  if covariates_MxC.shape[1]:
+    covariates_MxC[places_N] = raw.covariates_NxC
+  return Series(raw.name, start, values_N, covariates_MxC, static)
+
+
+def up_to_last_reading(panel: Panel) -> Panel:
+  """Returns series that end with their last reading.
+
+  What their tables have of later times are covariates that are known ahead.
+  """
+  ended = []
+  for each in panel.series:
+    seen = np.flatnonzero(~np.isnan(each.values_N))
+    stop = int(seen[-1]) + 1 if len(seen) else 0
+    ended.append(each._replace(values_N=each.values_N[:stop]))
+  return panel._replace(series=ended)
 
 
 def joined(parts: Sequence[Sequence[tables.Raw]]) -> list[tables.Raw]:
@@ -167,6 +189,16 @@ def _after(old, new):
     np.zeros(len(x.values_N), int) if x.lines_N is None else x.lines_N
     for x in (old, new)
   ]
+  for a, b in zip(old.static, new.static, strict=False):
+    if a and b and a != b:
+      raise errors.InputError(
+        f'{new.where(0)}: series {new.name!r} has {b[:40]!r} in a static '
+        f'column, and {a[:40]!r} in {old.file}: give one value a series'
+      )
+  covariates = old.covariates_NxC, new.covariates_NxC
   return old._replace(
-    times_N=times_N, values_N=values_N, lines_N=np.concatenate(lines)
+    times_N=times_N,
+    values_N=values_N,
+    lines_N=np.concatenate(lines),
+    covariates_NxC=np.concatenate(covariates),
   )

@@ -6,6 +6,7 @@
     standard   loc = mean, scale = standard deviation
     robust     loc = median, scale = the middle half's width / 1.349, the
                standard deviation of a normal distribution
+    counts     y = x, of whole numbers from 0 on; a step does as with 'window'
     none       y = x
 
 With `log` x is the logarithm of a reading. Means are over observed readings; a
@@ -22,6 +23,7 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 
+EQUAL = 1e-9  # a spread that is rounding, relative to the mean
 NORMAL = 1.349  # standard deviations in the middle half of a normal variable
 
 
@@ -66,7 +68,7 @@ def fit(kind: str, log: bool, readings_N: np.ndarray, name: str) -> Scale:
         'have a logarithm: give False',
       )
     x = np.log(x)
-  if kind == 'none' or not len(x):
+  if kind in ('counts', 'none') or not len(x):
     return Scale(log=log)
   if kind == 'standard':
     loc, scale = np.mean(x), np.std(x)
@@ -77,6 +79,21 @@ def fit(kind: str, log: bool, readings_N: np.ndarray, name: str) -> Scale:
     loc, scale = 0.0, np.mean(np.abs(x))
   usable = np.isfinite(scale) and scale > np.finfo(np.float64).tiny
   return Scale(float(loc), float(scale) if usable else 1.0, log)
+
+
+def fit_covariate(values_N: np.ndarray) -> Scale:
+  """Returns the scale of a covariate, from its training part; NaN is missing.
+
+  It is the mean and the standard deviation. What has only 0 and 1 isn't scaled,
+  and a constant is divided by its size, so that a change is a part of it.
+  """
+  x = values_N[~np.isnan(values_N)]
+  if not np.setdiff1d(x, (0, 1)).size:
+    return Scale()
+  size = np.max(np.abs(x))
+  loc, scale = np.mean(x / size), np.std(x / size)
+  scale = scale if scale > EQUAL * abs(loc) else abs(loc)
+  return Scale(float(loc * size), float(scale * size))
 
 
 def of(scales: tokenizer_lib.Scales, name: str, history_N: np.ndarray) -> Scale:

@@ -5,6 +5,9 @@
     columns   ds,load,wind        a time in each row, a series in each column
     rows      id,v1,v2,...        a series in each row, padded with empty fields
 
+A long table may have covariates (covariates.py): a column each, and one value
+a series in a static column. A table of the future has those that are known.
+
 An .npz has an array of one axis for each series, named by it. pandas reads the
 tables and the times. A field is empty, or NA, NaN, null or none, where a
 reading is missing; nothing is filled in. What can't be a reading or a time is
@@ -41,9 +44,15 @@ class Options(NamedTuple):
   time: str = TIME
   value: str = VALUE
   key: str = 'data.'  # before the names of these, in messages
+  known: tuple[str, ...] = ()
+  observed: tuple[str, ...] = ()
+  static: tuple[str, ...] = ()
+  future: bool = False  # of these, only what is known ahead is read
+  counts: bool = False  # readings are whole numbers from 0 on
 
 
 DEFAULT = Options()
+NO_COVARIATES = np.zeros((0, 0))
 
 
 class Raw(NamedTuple):
@@ -57,6 +66,8 @@ class Raw(NamedTuple):
     values_N: float64; NaN is missing.
     file: that it is from.
     lines_N: of the file, of each reading; None: there are none.
+    covariates_NxC: float64, the known and the observed ones; NaN is missing.
+    static: the text of each static column; '': it is missing.
   """
 
   name: str
@@ -65,6 +76,8 @@ class Raw(NamedTuple):
   values_N: np.ndarray
   file: str
   lines_N: np.ndarray | None
+  covariates_NxC: np.ndarray = NO_COVARIATES
+  static: tuple[str, ...] = ()
 
   def where(self, n: int) -> str:
     """Returns the place of reading `n`, for messages."""
@@ -113,13 +126,14 @@ def of_frame(frame: Any, options: Options) -> list[Raw]:
   import pandas as pd  # takes long to import
 
   if isinstance(frame, dict):
-    return _of_arrays(frame, 'the dict')
+    return _of_arrays(frame, 'the dict', options)
   if isinstance(frame, (np.ndarray, list, tuple)):
     array = np.asarray(frame)
     if array.ndim == 1:
-      return _of_arrays({VALUE: array}, 'the array')
+      return _of_arrays({VALUE: array}, 'the array', options)
     if array.ndim == 2:
-      return _of_arrays({f'y{n}': x for n, x in enumerate(array)}, 'the array')
+      rows = {f'y{n}': x for n, x in enumerate(array)}
+      return _of_arrays(rows, 'the array', options)
     errors.refuse('frame.ndim', array.ndim, 'give an array of one or two axes')
   if isinstance(frame, pd.Series):
     frame = frame.to_frame(VALUE).rename_axis(TIME).reset_index()
@@ -130,7 +144,8 @@ def of_frame(frame: Any, options: Options) -> list[Raw]:
       f'frame={type(frame).__name__}: give a DataFrame, an array, or a dict of '
       'arrays'
     )
-  return _Table(frame, 'the frame', 0, options).series()
+  file = 'the future' if options.future else 'the frame'
+  return _Table(frame, file, 0, options).series()
 
 
 def files(path: str) -> list[str]:
@@ -161,7 +176,7 @@ def _read_file(file, key, options):
     errors.refuse(key, file, 'the file is empty: fill it')
   bounds.check(4 * os.path.getsize(file), f'{key}={file}', 'split the file')
   if suffix == '.npz':
-    return _read_npz(file)
+    return _read_npz(file, options)
   if suffix == '.parquet':
     import pandas as pd  # takes long to import
 
@@ -176,7 +191,7 @@ def _read_file(file, key, options):
   return _Table(_read_csv(file), file, 2, options).series()
 
 
-def _read_npz(file):
+def _read_npz(file, options):
   try:
     with np.load(file, allow_pickle=False) as given:
       arrays = {name: given[name] for name in given.files}
@@ -185,10 +200,18 @@ def _read_npz(file):
       f'{file}: not an .npz of numbers ({errors.first_line(error)}): write it '
       'with numpy.savez(FILE, name=array)'
     ) from None
-  return _of_arrays(arrays, file)
+  return _of_arrays(arrays, file, options)
 
 
-def _of_arrays(arrays, file):
+def _of_arrays(arrays, file, options):
+  for role in ('known', 'observed', 'static'):
+    if names := getattr(options, role):
+      errors.refuse(
+        f'{options.key}{role}',
+        names,
+        f'{file} has readings only: give a long table, {ID},{TIME},{VALUE}, '
+        'with these columns',
+      )
   series = []
   for name, given in arrays.items():
     array = np.asarray(given)
@@ -198,7 +221,7 @@ def _of_arrays(arrays, file):
         'of numbers of one axis'
       )
     raw = Raw(str(name), None, False, array.astype(np.float64), file, None)
-    series.append(_checked(raw))
+    series.append(_checked(raw, options))
   if not series:
     raise errors.InputError(f'{file}: it has no series: give one or more')
   return series
@@ -267,7 +290,8 @@ class _Table:
 
   def _kind(self):
     options = self._options
-    if options.value in self._columns:
+    covariates = options.known + options.observed + options.static
+    if options.value in self._columns or covariates:
       return 'long'
     if self._time_column() is not None:
       return 'columns'
@@ -297,11 +321,15 @@ class _Table:
     import pandas as pd  # takes long to import
 
     options = self._options
-    if options.value not in self._columns:
+    if options.value not in self._columns and not options.future:
       self._lacks('value', options.value)
     time = self._time_column()
     times_N, dated = (None, False) if time is None else self._times(time)
-    values_N = self._numbers(self._columns.index(options.value))
+    values_N = np.full(len(self._frame), np.nan)
+    if not options.future:
+      values_N = self._numbers(self._columns.index(options.value))
+    covariates_NxC = self._covariates()
+    statics = [] if options.future else [*map(self._static, options.static)]
     if options.id in self._columns:
       names = self._frame.iloc[:, self._columns.index(options.id)].astype(str)
       codes_N, unique = pd.factorize(names)
@@ -314,17 +342,69 @@ class _Table:
     else:
       stem = os.path.splitext(os.path.basename(self._file))[0]
       unique = [stem if self._lines_N[0] else VALUE]
+      unique = [''] if options.future else unique
       rows = [np.arange(len(values_N))]
     return [
-      self._raw(
-        str(name),
-        None if times_N is None else times_N[own],
-        dated,
-        values_N[own],
-        self._lines_N[own],
+      _checked(
+        Raw(
+          str(name),
+          None if times_N is None else times_N[own],
+          dated,
+          values_N[own],
+          self._file,
+          self._lines_N[own],
+          covariates_NxC[own],
+          tuple(self._one(static, own, str(name)) for static in statics),
+        ),
+        options,
       )
       for name, own in zip(unique, rows, strict=True)
     ]
+
+  def _covariates(self):
+    """Returns the known and the observed columns, NxC."""
+    options = self._options
+    columns = []
+    for role, names in (
+      ('known', options.known),
+      ('observed', options.observed),
+    ):
+      for name in names:
+        if options.future and role == 'observed':
+          columns.append(np.full(len(self._frame), np.nan))
+        elif name in self._columns:
+          columns.append(self._numbers(self._columns.index(name)))
+        else:
+          self._lacks(role, name)
+    return np.stack(columns, 1) if columns else np.zeros((len(self._frame), 0))
+
+  def _static(self, name):
+    """Returns (a column's name, its codes, their texts); -1 is missing."""
+    import pandas as pd  # takes long to import
+
+    if name not in self._columns:
+      self._lacks('static', name)
+    column = self._frame.iloc[:, self._columns.index(name)]
+    codes_N, unique = pd.factorize(column)
+    texts = ['' if _is_missing(x) else _text(x) for x in unique]
+    missing = np.array([-1, *(-1 if x == '' else 0 for x in texts)])
+    return name, np.where(missing[codes_N + 1] < 0, -1, codes_N), texts
+
+  def _one(self, static, own, series):
+    """Returns the text that a series has in a static column."""
+    column, codes_N, texts = static
+    place_N = own[codes_N[own] >= 0]
+    if not len(place_N):
+      return ''
+    first = texts[codes_N[place_N[0]]]
+    for place in place_N[codes_N[place_N] != codes_N[place_N[0]]]:
+      if (other := texts[codes_N[place]]) != first:
+        raise errors.InputError(
+          f'{self._file}:{self._lines_N[place]}: series {series!r} has '
+          f'{other[:40]!r} in the static column {column!r}, and {first[:40]!r} '
+          f'in line {self._lines_N[place_N[0]]}: give one value a series'
+        )
+    return first
 
   def _wide(self):
     if (time := self._time_column()) is None:
@@ -352,7 +432,8 @@ class _Table:
     return series
 
   def _raw(self, name, times_N, dated, values_N, lines_N):
-    return _checked(Raw(name, times_N, dated, values_N, self._file, lines_N))
+    raw = Raw(name, times_N, dated, values_N, self._file, lines_N)
+    return _checked(raw, self._options)
 
   def _numbers(self, n):
     """Returns a column as float64."""
@@ -375,7 +456,7 @@ class _Table:
         raise errors.InputError(
           f'{self._file}:{self._lines_N[row]}: column {self._columns[n]!r} has '
           f"{str(given)[:40]!r}, which isn't a number: correct it, or leave "
-          'the field empty where a reading is missing'
+          'the field empty where it is missing'
         )
     return values_N
 
@@ -434,11 +515,19 @@ def _is_missing(given):
   return given is None or str(given).strip().lower() in MISSING
 
 
-def _checked(raw):
+def _text(given):
+  """Returns a value as text; a whole number has no decimal point."""
+  if isinstance(given, float) and given.is_integer():
+    return str(int(given))
+  return str(given).strip()
+
+
+def _checked(raw, options):
   """Returns a series without infinities, and whose times ascend.
 
   Raises:
-    InputError: it has; or a time is twice there, or not in order.
+    InputError: it has; counts aren't; or a time is twice there, or not in
+      order.
   """
   infinite = np.flatnonzero(np.isinf(raw.values_N))
   if len(infinite):
@@ -446,6 +535,21 @@ def _checked(raw):
     raise errors.InputError(
       f'{raw.where(n)}: series {raw.name!r} has {raw.values_N[n]}: give a '
       'finite number, or leave the field empty'
+    )
+  wrong = np.flatnonzero((raw.values_N < 0) | (raw.values_N % 1 > 0))
+  if options.counts and len(wrong):
+    n = int(wrong[0])
+    raise errors.InputError(
+      f'{raw.where(n)}: series {raw.name!r} has {raw.values_N[n]:g}, which is '
+      'no count: give whole numbers from 0 on, or train with data.scaling='
+      "'window' and task.head='quantiles'"
+    )
+  names = options.known + options.observed
+  for n, column in np.argwhere(np.isinf(raw.covariates_NxC)):
+    raise errors.InputError(
+      f'{raw.where(n)}: column {names[column]!r} has '
+      f'{raw.covariates_NxC[n, column]}: give a finite number, or leave the '
+      'field empty'
     )
   if raw.times_N is None:
     return raw

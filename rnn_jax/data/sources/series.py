@@ -24,6 +24,7 @@ from absl import logging
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.series import covariates
 from rnn_jax.data.series import documents as series_lib
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel as panel_lib
@@ -55,6 +56,14 @@ class Config(base.Files):
   )
   log: bool = False  # scale logarithms
   held_out: tuple[int, int] = (1, 1)  # horizons, for validation and test
+  # Columns of covariates: known ahead, known up to now, and of a whole series.
+  known: tuple[str, ...] = ()
+  observed: tuple[str, ...] = ()
+  static: tuple[str, ...] = ()
+  # Those of `static` that are categories; empty: those with texts.
+  categories: tuple[str, ...] = config_lib.option((), needs='data.static')
+  # How many values each has; empty: those of the table.
+  category_sizes: tuple[int, ...] = config_lib.option((), needs='data.static')
 
   holds_series: typing.ClassVar[bool] = True
 
@@ -68,6 +77,11 @@ class Config(base.Files):
     if min(self.held_out) < 0:
       errors.refuse('data.held_out', self.held_out, 'give 0 or more horizons')
     frequency_lib.Frequency.parse(self.frequency)
+    if self.log and self.scaling == 'counts':
+      errors.refuse(
+        'data.log', True, "data.scaling='counts' isn't scaled: leave it out"
+      )
+    covariates.check(self)
 
   def resolve(self, task: config_lib.Task) -> typing.Self:
     """Returns the options with the frequency, and what follows from it.
@@ -80,6 +94,7 @@ class Config(base.Files):
     frequency = panel.frequency
     season = self.season or frequency.season
     window = min(max(WINDOW * season, MIN_WINDOW), max(MAX_WINDOW, season))
+    categories, sizes = self._categories(panel)
     return dataclasses.replace(
       self,
       tokenizer='scales',
@@ -87,7 +102,36 @@ class Config(base.Files):
       season=season,
       horizon=self.horizon or frequency.horizon,
       window=self.window or window,
+      categories=categories,
+      category_sizes=sizes,
     )
+
+  def _categories(self, panel):
+    """Returns the names of categories, and how many values each has."""
+    texts = {
+      name: [each.static[n] for each in panel.series]
+      for n, name in enumerate(self.static)
+    }
+    names = self.categories or tuple(
+      name for name in self.static if covariates.is_category(texts[name])
+    )
+    for name in self.static:
+      if name not in names and covariates.is_category(texts[name]):
+        errors.refuse(
+          'data.categories',
+          names,
+          f'data.static has {name!r}, not all of whose values are numbers: add '
+          'it',
+        )
+    names = tuple(name for name in self.static if name in names)
+    sizes = tuple(len(covariates.entries(texts[name])) for name in names)
+    if self.category_sizes not in ((), sizes):
+      errors.refuse(
+        'data.category_sizes',
+        self.category_sizes,
+        f'{names!r} have {sizes!r} values: leave it out',
+      )
+    return names, sizes
 
   @property
   def widths(self) -> tuple[int, int, int]:
@@ -95,9 +139,25 @@ class Config(base.Files):
     calendar = frequency_lib.Frequency.parse(self.frequency).features
     return self.window, calendar, self.horizon
 
+  @property
+  def covariate_widths(self) -> tuple[int, int, int] | None:
+    """The widths of a batch's covariates, K, C and S, if there are any."""
+    named = covariates.columns(self)
+    return None if named is None else named.widths
+
   def table_options(self, key: str = 'data.') -> tables.Options:
     """Returns how tables are read; `key` begins the names in messages."""
-    return tables.Options(self.table, self.id, self.time, self.value, key)
+    return tables.Options(
+      self.table,
+      self.id,
+      self.time,
+      self.value,
+      key,
+      self.known,
+      self.observed,
+      self.static,
+      counts=self.scaling == 'counts',
+    )
 
 
 def load(data: Config) -> dict[str, documents.Documents]:
@@ -110,7 +170,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
   parts: dict[str, tuple[list[panel_lib.Series], list[int]]] = {
     name: ([], []) for name in documents.SPLITS
   }
-  fitted, short = {}, 0
+  fitted, trained, counts, short = {}, [], [], 0
   for series, given in zip(panel.series, ends, strict=True):
     train, validation, test = _cuts(len(series.values_N), given, data)
     if not _trains(series.values_N[:train]):
@@ -122,13 +182,18 @@ def load(data: Config) -> dict[str, documents.Documents]:
     if data.log:  # readings that are held out, too
       scaling.fit(data.scaling, True, series.values_N, series.name)
     fitted[series.name] = [scale.loc, scale.scale]
+    trained.append(series)
+    counts.append(train)
     for split, end, begin in (
       ('train', train, 0),
       ('validation', validation, train),
       ('test', test, validation),
     ):
       if end > begin and not np.isnan(series.values_N[begin:end]).all():
-        cut = series._replace(values_N=series.values_N[:end])
+        cut = series._replace(
+          values_N=series.values_N[:end],
+          covariates_MxC=series.covariates_MxC[:end],
+        )
         parts[split][0].append(cut)
         parts[split][1].append(begin)
   if not fitted:
@@ -152,6 +217,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
     'scaling': data.scaling,
     'log': data.log,
     'fitted': fitted,
+    **covariates.fit(trained, counts, data),
   }
   files = _paths(data)
   return {
@@ -175,6 +241,8 @@ def open_file(path: str, key: str, data: typing.Any) -> documents.Documents:
   """
   raws = tables.read(path, key, data.table_options())
   panel = panel_lib.of(raws, data.frequency, 'data.frequency')
+  if data.known:
+    panel = panel_lib.up_to_last_reading(panel)
   begins = []
   for each in panel.series:
     begins.append(len(each.values_N) - data.horizon)
@@ -229,6 +297,8 @@ def _read(paths, has, options, frequency, stamps):
     for path, key in zip(paths, keys, strict=True)
   ]
   panel = panel_lib.of(panel_lib.joined(parts), frequency, 'data.frequency')
+  if options.known:
+    panel = panel_lib.up_to_last_reading(panel)
   ends = {}
   for upto in range(1, len(parts) + 1):
     for raw in panel_lib.joined(parts[:upto]):

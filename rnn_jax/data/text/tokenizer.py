@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import re
+import types
 import unicodedata
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from rnn_jax.data.text import tokenizer_file
 from rnn_jax.data.text import tokenizer_library
 from rnn_jax.system import files
 
+EMPTY: Mapping[str, Any] = types.MappingProxyType({})
 SPACES = b' \n\t\r'
 WORDS = re.compile(rb'(?<=[!-~])(?=[ \n\t\r])')  # where a text may be cut
 
@@ -356,24 +358,37 @@ class Scales(Bytes):
     scaling: one of SCALINGS, see data/series/scaling.py.
     log: whether logarithms are scaled.
     fitted: [location, scale] by the name of a series.
+    covariates: the same by series and column, see data/series/covariates.py.
+    numbers: the same by static column.
+    categories: the values by static column, sorted.
 
   Raises:
     ValueError: something isn't of its type.
   """
 
   def __init__(
-    self, scaling: str, log: bool, fitted: Mapping[str, list[float]]
+    self,
+    scaling: str,
+    log: bool,
+    fitted: Mapping[str, list[float]],
+    covariates: Mapping[str, Mapping[str, list[float]]] = EMPTY,
+    numbers: Mapping[str, list[float]] = EMPTY,
+    categories: Mapping[str, list[str]] = EMPTY,
   ) -> None:
     super().__init__()
     if scaling not in SCALINGS or not isinstance(log, bool):
       raise ValueError(f'scaling={scaling!r}, log={log!r}')
-    if not isinstance(fitted, dict):
-      raise ValueError('fitted must be an object of pairs of numbers')
-    for name, pair in fitted.items():
-      pairs = isinstance(pair, list) and len(pair) == 2
-      if not pairs or not all(type(x) is float for x in pair) or pair[1] <= 0:
-        raise ValueError(f'fitted[{name!r}] must be a location and a scale')
-    self.scaling, self.log, self.fitted = scaling, log, dict(fitted)
+    self.scaling, self.log = scaling, log
+    self.fitted = _pairs('fitted', fitted)
+    self.numbers = _pairs('numbers', numbers)
+    for name, own in _object('covariates', covariates).items():
+      _pairs(f'covariates[{name!r}]', own)
+    self.covariates = dict(covariates)
+    for name, values in _object('categories', categories).items():
+      texts = isinstance(values, list) and all(type(x) is str for x in values)
+      if not texts or values != sorted({*values}):
+        raise ValueError(f'categories[{name!r}] must be sorted texts')
+    self.categories = dict(categories)
 
   def spec(self) -> dict[str, Any]:
     return {
@@ -381,10 +396,30 @@ class Scales(Bytes):
       'scaling': self.scaling,
       'log': self.log,
       'fitted': self.fitted,
+      **{
+        name: values
+        for name in ('covariates', 'numbers', 'categories')
+        if (values := getattr(self, name))
+      },
     }
 
 
-SCALINGS = 'window', 'mean_abs', 'standard', 'robust', 'none'
+def _object(name, given):
+  if not isinstance(given, Mapping):
+    raise ValueError(f'{name} must be an object')
+  return given
+
+
+def _pairs(name, given):
+  """Returns a dict of locations and scales."""
+  for key, pair in _object(name, given).items():
+    pairs = isinstance(pair, list) and len(pair) == 2
+    if not pairs or not all(type(x) is float for x in pair) or pair[1] <= 0:
+      raise ValueError(f'{name}[{key!r}] must be a location and a scale')
+  return dict(given)
+
+
+SCALINGS = 'window', 'mean_abs', 'standard', 'robust', 'counts', 'none'
 LARGEST = 2**24  # entries of a vocabulary of numbers
 PRE_TOKENIZERS = ('byte_level', 'whitespace')  # of BPE
 KINDS = {
