@@ -11,7 +11,8 @@
 or a folder; --future has what is known of the times to come. Each reading to
 come becomes a row: the series, the time and its quantiles, q0.1 and so on. With
 --output=*.csv, *.tsv or *.parquet it is a row of such a table, else a JSON
-line. --plot draws the first series with their
+line. --samples=100 draws paths of readings step by step, path1 and so on, and
+the quantiles are theirs. --plot draws the first series with their
 intervals. See docs/series.md.
 """
 
@@ -44,6 +45,12 @@ HORIZON = flags.DEFINE_integer(
 QUANTILES = flags.DEFINE_list(
   'quantiles', [], 'Ascending levels, as 0.1,0.5,0.9; empty: those of the run.'
 )
+SAMPLES = flags.DEFINE_integer(
+  'samples',
+  0,
+  'Paths of readings to draw step by step, of any horizon; 0: none.',
+)
+SEED = flags.DEFINE_integer('seed', 0, 'Seed of the paths.')
 PLOT = flags.DEFINE_string('plot', '', 'Draw a fan chart to this PNG.')
 
 
@@ -65,9 +72,10 @@ def main(argv):
   predict_output.check(OUTPUT.value)
   with predict_output.opened(OUTPUT.value) as write:
     model = model_lib.load(WORKDIR.value, CHECKPOINT.value).forecaster
-    model.check(horizon, levels)
+    sampling = forecast.Sampling(SAMPLES.value, SEED.value)
+    model.check(horizon, levels, sampling)
     panel = model.read_file(INPUT.value, '--input', FUTURE.value)
-    made = model.forecasts(panel.series, horizon, levels)
+    made = model.forecasts(panel.series, horizon, levels, sampling)
     write(forecast.rows(made, config.data.id, config.data.time))
   if PLOT.value:
     from rnn_jax.inference import fan_chart

@@ -24,6 +24,7 @@ from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import scaling
 from rnn_jax.data.series import tables
+from rnn_jax.inference import paths
 from rnn_jax.inference import series_rows
 from rnn_jax.models import packed_weights
 from rnn_jax.runs import bundle as bundle_lib
@@ -68,6 +69,7 @@ class Forecast:
     levels: of the quantiles.
     quantiles_HxQ: float64, ascending.
     point_H: float64, the median, or what head 'point' predicts.
+    paths_PxH: float64, of which the quantiles are; None: none were drawn.
   """
 
   name: str
@@ -75,6 +77,14 @@ class Forecast:
   levels: tuple[float, ...]
   quantiles_HxQ: np.ndarray
   point_H: np.ndarray
+  paths_PxH: np.ndarray | None = None
+
+
+class Sampling(NamedTuple):
+  """How many paths of readings are drawn; 0: none."""
+
+  samples: int = 0
+  seed: int = 0
 
 
 class Forecaster:
@@ -101,19 +111,28 @@ class Forecaster:
     self._head = task.model.bind({}).numbers
     self.frequency = frequency_lib.Frequency.parse(self._data.frequency)
 
-  def check(self, horizon: int, levels: Sequence[float]) -> None:
+  def check(
+    self,
+    horizon: int,
+    levels: Sequence[float],
+    sampling: Sampling = Sampling(),  # noqa: B008, frozen
+  ) -> None:
     """Checks what is asked of a forecast.
 
     Raises:
-      InputError: a horizon beyond the trained one, or levels that the head
-        doesn't know.
+      InputError: a horizon beyond the trained one, of what isn't drawn; levels
+        that the head doesn't know; or paths that can't be drawn.
     """
-    if not 1 <= horizon <= self.horizon:
+    if sampling.samples:
+      self._check_sampling(horizon, sampling)
+    elif not 1 <= horizon <= self.horizon:
+      longer = ', or draw paths of any length by samples=100'
       errors.refuse(
         'horizon',
         horizon,
         f'this model forecasts {self.horizon} readings: give 1 to '
-        f'{self.horizon}, or train with a larger data.horizon',
+        f'{self.horizon}, or train with a larger data.horizon'
+        f'{longer if self._head.draws else ""}',
       )
     given = tuple(levels)
     if not given or list(given) != sorted({*given}):
@@ -130,6 +149,30 @@ class Forecaster:
         )
     elif not low < given[0] <= given[-1] < high:
       errors.refuse('quantiles', given, 'give levels between 0 and 1')
+
+  def _check_sampling(self, horizon, sampling):
+    samples, seed = sampling
+    if not self._head.draws:
+      errors.refuse(
+        'samples',
+        samples,
+        f'task.head={self._head.kind!r} has no distribution to draw from: '
+        "train with 'student_t' or 'negative_binomial'",
+      )
+    if self._data.observed:
+      errors.refuse(
+        'samples',
+        samples,
+        f'a drawn reading has no data.observed={self._data.observed!r}: train '
+        'without them',
+      )
+    for key, value, least, most in (
+      ('samples', samples, 1, paths.MAX_PATHS),
+      ('seed', seed, 0, 2**64 - 1),
+      ('horizon', horizon, 1, paths.MAX_HORIZON),
+    ):
+      if not least <= value <= most:
+        errors.refuse(key, value, f'give {least} to {most:,}')
 
   def panel(self, frame: Any, future: Any = None) -> panel_lib.Panel:
     """Returns the series of a frame, an array or a dict of arrays.
@@ -428,6 +471,7 @@ class Forecaster:
     stream: Stream,
     horizon: int | None = None,
     levels: Sequence[float] | None = None,
+    sampling: Sampling = Sampling(),  # noqa: B008, frozen
   ) -> Forecast:
     """Returns the forecast after a stream's last reading.
 
@@ -435,23 +479,55 @@ class Forecaster:
       stream: the series so far.
       horizon: readings; None: all that the model forecasts.
       levels: of the quantiles; None: those that the run was trained with.
+      sampling: the paths that are drawn.
 
     Raises:
       InputError: as `check`, or a covariate of these times isn't known.
     """
     horizon = self.horizon if horizon is None else horizon
     levels = self.levels if levels is None else tuple(levels)
-    self.check(horizon, levels)
+    self.check(horizon, levels, sampling)
     self._check_known(stream, horizon)
-    head = self._head
-    numbers_HxO = stream.numbers_OxH.T[:horizon]
-    quantiles_HxQ = head.quantiles(numbers_HxO, levels)
-    point_H = head.points(numbers_HxO)
-    if stream.scale.log:
-      quantiles_HxQ, point_H = np.exp(quantiles_HxQ), np.exp(point_H)
     places_H = np.arange(stream.count, stream.count + horizon)
     times = panel_lib.times(self.frequency, stream.start, places_H)
+    if sampling.samples:
+      paths_PxH = self._paths(stream, horizon, sampling)
+      *quantiles, point_H = np.quantile(
+        paths_PxH, (*levels, 0.5), 0, method='inverted_cdf'
+      )
+      quantiles_HxQ = np.stack(quantiles, 1)
+      return Forecast(
+        stream.name, times, levels, quantiles_HxQ, point_H, paths_PxH
+      )
+    numbers_HxO = stream.numbers_OxH.T[:horizon]
+    quantiles_HxQ = self._head.quantiles(numbers_HxO, levels)
+    point_H = self._head.points(numbers_HxO)
+    if stream.scale.log:
+      quantiles_HxQ, point_H = np.exp(quantiles_HxQ), np.exp(point_H)
     return Forecast(stream.name, times, levels, quantiles_HxQ, point_H)
+
+  def _paths(self, stream, horizon, sampling):
+    """Returns drawn readings, PxH."""
+    start, stop = stream.count - 1, stream.count + horizon - 1
+    calendar_NxF = self.frequency.calendar(
+      stream.start, np.arange(start, stop) + 1
+    )
+    ahead = series_rows.Row(np.zeros(0, np.float32), calendar_NxF)
+    # Steps without covariates have arrays of no width.
+    known_LxHxK = inputs_LxC = np.zeros((horizon, 0, 0), np.float32)
+    if (own := stream.covariates) is not None:
+      known_LxHxK, inputs_LxC, _ = own.steps(
+        (start, stop), len(self._data.known), self._data
+      )
+      ahead = ahead._replace(categories_S=own.categories_S)
+    scaled_PxH = paths.draw(
+      self.reader,
+      stream.carry,
+      ahead._replace(inputs_NxC=inputs_LxC),
+      known_LxHxK,
+      (sampling.seed, stream.name, sampling.samples),
+    )
+    return stream.scale.invert(scaled_PxH)
 
   def _check_known(self, stream, horizon):
     """Checks that what is known ahead reaches as far as a forecast."""
@@ -465,6 +541,7 @@ class Forecaster:
     series: Iterable[panel_lib.Series],
     horizon: int | None = None,
     levels: Sequence[float] | None = None,
+    sampling: Sampling = Sampling(),  # noqa: B008, frozen
   ) -> list[Forecast]:
     """Returns the forecast of each series; the arguments are those."""
     series = [*series]
@@ -473,7 +550,7 @@ class Forecaster:
       for first in range(0, len(series), series_rows.WIDTHS[-1]):
         part = series[first : first + series_rows.WIDTHS[-1]]
         made += [
-          self.forecast(stream, horizon, levels)
+          self.forecast(stream, horizon, levels, sampling)
           for stream in self.begin_all(part)
         ]
         done(len(part))
@@ -511,14 +588,24 @@ def rows(
 ) -> list[dict[str, Any]]:
   """Returns a row for each reading: its series, its time, its quantiles.
 
-  `id` and `time` name these columns; the quantile of level 0.1 is 'q0.1'.
+  `id` and `time` name these columns; the quantile of level 0.1 is 'q0.1', and
+  the first drawn path is 'path1'.
   """
   return [
     {id: each.name, time: when}
     | {
-      f'q{level:g}': float(quantile)
-      for level, quantile in zip(each.levels, quantiles_Q, strict=True)
+      f'q{level:g}': float(x) for level, x in zip(each.levels, own, strict=True)
     }
+    | {f'path{n + 1}': float(x) for n, x in enumerate(drawn)}
     for each in forecasts
-    for when, quantiles_Q in zip(each.times, each.quantiles_HxQ, strict=True)
+    for when, own, drawn in zip(
+      each.times, each.quantiles_HxQ, _drawn(each), strict=True
+    )
   ]
+
+
+def _drawn(forecast):
+  """Returns the drawn readings of each time."""
+  if forecast.paths_PxH is None:
+    return [()] * len(forecast.times)
+  return forecast.paths_PxH.T

@@ -261,6 +261,8 @@ class Model:
     future: Any = None,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
+    samples: int = 0,
+    seed: int = 0,
   ) -> Any:
     """Forecasts the readings after those of each series.
 
@@ -272,10 +274,15 @@ class Model:
         after the readings; None: they are in rows of `frame` without a reading.
       horizon: readings; None: as many as in training.
       quantiles: ascending levels; None: those of training.
+      samples: paths of readings to draw step by step from the distribution of
+        head 'student_t' or 'negative_binomial'; `horizon` may then be longer
+        than that of training. 0: none.
+      seed: of the paths.
 
     Returns:
       A pandas DataFrame with a row for each reading: the series, the time and
-      the quantiles, 'q0.1' and so on.
+      the quantiles, 'q0.1' and so on; of drawn paths their quantiles and they
+      themselves, 'path1' and so on.
 
     Raises:
       InputError: the model forecasts no series, the frame can't be read, or an
@@ -285,7 +292,8 @@ class Model:
 
     model, data = self.forecaster, self.bundle.config.data
     series = model.panel(frame, future).series
-    made = model.forecasts(series, horizon, quantiles)
+    sampling = forecast_lib.Sampling(samples, seed)
+    made = model.forecasts(series, horizon, quantiles, sampling)
     return pd.DataFrame(forecast_lib.rows(made, data.id, data.time))
 
   def begin(self, history: Any, future: Any = None) -> forecast_lib.Stream:

@@ -112,6 +112,32 @@ class Head:
     """Returns the point forecast, BxLxH: number `middle`."""
     return numbers[self.middle]
 
+  @property
+  def draws(self) -> bool:
+    """Whether it predicts a distribution, which readings are drawn from."""
+    return self.kind in ('student_t', 'negative_binomial')
+
+  def draw(
+    self, key: jax.Array, numbers_O: jax.Array, loc: jax.Array, scale: jax.Array
+  ) -> jax.Array:
+    """Returns a reading that is drawn, float32.
+
+    Args:
+      key: PRNG key.
+      numbers_O: of a reading, in units of `scale` from `loc`.
+      loc: of the step's window.
+      scale: the same.
+    """
+    if self.kind == 'student_t':
+      center, width, freedom = numbers_O
+      return loc + scale * (center + width * jax.random.t(key, freedom))
+    mean, dispersion = numbers_O
+    # A Poisson variable whose mean is a gamma variable.
+    of_mean, of_count = jax.random.split(key)
+    gamma = jax.random.gamma(of_mean, 1 / dispersion) * dispersion
+    count = jax.random.poisson(of_count, gamma * mean * scale)
+    return count.astype(jnp.float32)
+
   def unscaled(
     self, numbers_OxH: np.ndarray, loc: float, scale: float
   ) -> np.ndarray:

@@ -265,3 +265,7 @@ def test_the_command_trains_evaluates_and_forecasts(tmp_path):
   assert code == 1 and 'launch.forecast' in err
   code, _, err = launchers.run('forecast', run, f'--input={path}')
   assert code == 1 and "has no 'price' at 2026-01-03 12:00" in err
+  code, _, err = launchers.run(
+    'forecast', run, f'--input={path}', '--samples=9', '--seed=1'
+  )
+  assert code == 1 and "samples=9: task.head='quantiles' has no" in err
