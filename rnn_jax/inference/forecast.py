@@ -8,9 +8,7 @@ with, which the stream keeps. Quantiles are float64.
 """
 
 import dataclasses
-import types
 from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -19,11 +17,12 @@ import jax
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax.data.series import covariates as covariates_lib
+from rnn_jax.data.series import covariates as series_covariates
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import scaling
 from rnn_jax.data.series import tables
+from rnn_jax.inference import covariates as covariates_lib
 from rnn_jax.inference import paths
 from rnn_jax.inference import series_rows
 from rnn_jax.models import packed_weights
@@ -32,8 +31,6 @@ from rnn_jax.system import activity
 
 NOTHING = np.zeros((0, 0))
 LARGEST = 1e15  # of a scaled reading; sums of squares are finite in float32
-Covariates = Mapping[str, Any]  # numbers by column
-NONE: Covariates = types.MappingProxyType({})
 
 
 class Stream(NamedTuple):
@@ -56,7 +53,7 @@ class Stream(NamedTuple):
   scale: scaling.Scale
   carry: series_rows.Carry
   numbers_OxH: np.ndarray
-  covariates: covariates_lib.Scaled | None = None
+  covariates: series_covariates.Scaled | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +98,7 @@ class Forecaster:
     check_forecasts(bundle.config)
     self._data: Any = bundle.config.data
     self._scales: Any = bundle.tokenizer
+    self._covariates = covariates_lib.Covariates(self._data, self._scales)
     task = bundle_lib.make_task(bundle.config, bundle.tokenizer)
     params = packed_weights.unpack(bundle.params)
     self.reader = series_rows.Reader(
@@ -185,11 +183,10 @@ class Forecaster:
       InputError: it can't be read, has other times than the run, or lacks a
         covariate.
     """
-    options = self._data.table_options('')
-    raws = tables.of_frame(frame, options)
+    raws = tables.of_frame(frame, self._data.table_options(''))
     if future is not None:
-      ahead = self._ahead(options, 'future')
-      raws = _joined(raws, tables.of_frame(future, ahead))
+      options = self._covariates.future_options('future')
+      raws = covariates_lib.joined(raws, tables.of_frame(future, options))
     return self.on_grid(raws)
 
   def read_file(self, path: str, key: str, future: str = '') -> panel_lib.Panel:
@@ -198,27 +195,18 @@ class Forecaster:
     Raises:
       InputError: as `panel`.
     """
-    options = self._data.table_options()
-    raws = tables.read(path, key, options)
+    raws = tables.read(path, key, self._data.table_options())
     if future:
-      ahead = self._ahead(options, '--future')
-      raws = _joined(raws, tables.read(future, '--future', ahead))
+      options = self._covariates.future_options('--future')
+      ahead = tables.read(future, '--future', options)
+      raws = covariates_lib.joined(raws, ahead)
     return self.on_grid(raws)
-
-  def _ahead(self, options, key):
-    """Returns how a table of the future is read."""
-    if not self._data.known:
-      raise errors.InputError(
-        f'{key}: nothing is known ahead to this run, data.known=(): leave it '
-        'out'
-      )
-    return options._replace(future=True)
 
   def on_grid(self, raws: list[tables.Raw]) -> panel_lib.Panel:
     """Returns series at the run's frequency.
 
     Raises:
-      InputError: they have other times than the run.
+      InputError: they have other times than the run, or lack what is known.
     """
     if bool(self._data.frequency) != raws[0].dated:
       raise errors.InputError(
@@ -227,27 +215,7 @@ class Forecaster:
         f'them (data.frequency={self._data.frequency!r}): give the same kind'
       )
     panel = panel_lib.of(raws, self._data.frequency, 'data.frequency')
-    if not self._data.known:
-      return panel
-    panel = panel_lib.up_to_last_reading(panel)
-    for series in panel.series:
-      self._check_ahead(series)
-    return panel
-
-  def _check_ahead(self, series):
-    """Checks that each known column has a number after the last reading."""
-    count = len(series.values_N)
-    ahead_MxK = series.covariates_MxC[count:, : len(self._data.known)]
-    for row, column in np.argwhere(np.isnan(ahead_MxK))[:1]:
-      self._lacks(series, count + row, self._data.known[column])
-
-  def _lacks(self, series, place, column):
-    (time,) = panel_lib.times(self.frequency, series.start, np.array([place]))
-    raise errors.InputError(
-      f'series {series.name!r} has no {column!r} at {time}, which data.known '
-      'says is known ahead: give it in a row without a reading, or in a table '
-      'of the future (--future, future=)'
-    )
+    return self._covariates.split(panel)
 
   def begin(self, series: panel_lib.Series) -> Stream:
     """Returns the stream of a series that was read up to its end.
@@ -278,18 +246,7 @@ class Forecaster:
         f'series {series.name!r} has no reading: give one or more'
       )
     scale = scaling.of(self._scales, series.name, values_N)
-    covariates = None
-    if named := covariates_lib.columns(self._data):
-      widths = series.covariates_MxC.shape[1], len(series.static)
-      if widths != (len(named.moving), len(self._data.static)):
-        raise errors.InputError(
-          f'series {series.name!r} has no covariates, and the run has the '
-          f'columns {named.moving + self._data.static!r}: give a table with '
-          'them to launch.forecast or model.forecast'
-        )
-      covariates = covariates_lib.scaled(
-        series, len(values_N), self._scales, self._data
-      )
+    covariates = self._covariates.begin(series)
     carry = self.reader.fresh
     return Stream(
       series.name, series.start, 0, scale, carry, NOTHING, covariates
@@ -299,8 +256,8 @@ class Forecaster:
     self,
     stream: Stream,
     reading: float,
-    known: Covariates = NONE,
-    observed: Covariates = NONE,
+    known: covariates_lib.Given = covariates_lib.NONE,
+    observed: covariates_lib.Given = covariates_lib.NONE,
   ) -> Stream:
     """Returns a stream with one more reading; NaN: it is missing.
 
@@ -320,41 +277,27 @@ class Forecaster:
     self,
     streams: Sequence[Stream],
     readings: Sequence[float],
-    known: Sequence[Covariates] | None = None,
-    observed: Sequence[Covariates] | None = None,
+    known: Sequence[covariates_lib.Given] | None = None,
+    observed: Sequence[covariates_lib.Given] | None = None,
   ) -> list[Stream]:
     """Returns streams with one more reading each, as of `observe`.
 
     Raises:
       InputError: as `observe`.
     """
-    known = [NONE] * len(streams) if known is None else known
-    observed = [NONE] * len(streams) if observed is None else observed
+    known = [covariates_lib.NONE] * len(streams) if known is None else known
+    observed = (
+      [covariates_lib.NONE] * len(streams) if observed is None else observed
+    )
     values = [
       np.array([self.reading(stream.scale, reading)])
       for stream, reading in zip(streams, readings, strict=True)
     ]
     streams = [
-      self._with_covariates(*given)
-      for given in zip(streams, known, observed, strict=True)
+      stream._replace(covariates=self._covariates.observe(stream, *given))
+      for stream, *given in zip(streams, known, observed, strict=True)
     ]
     return self.read_all(streams, values)
-
-  def _with_covariates(self, stream, known, observed):
-    """Returns a stream that knows what comes with its next reading."""
-    data, own = self._data, stream.covariates
-    rows_NxK = covariates_lib.numbers('known', data.known, known)
-    values_O = covariates_lib.numbers('observed', data.observed, observed, 1)
-    if own is None or not data.known + data.observed:
-      return stream
-    if not data.known and own.stop == stream.count:
-      rows_NxK = np.zeros((1, 0))
-    missing = np.full((len(rows_NxK), len(data.observed)), np.nan)
-    own = own.extended(np.concatenate([rows_NxK, missing], 1))
-    if own.stop <= stream.count:
-      self._lacks(stream, own.stop, data.known[0])
-    own = own.observed(stream.count, values_O[0])
-    return stream._replace(covariates=own)
 
   def reading(self, scale: scaling.Scale, reading: Any) -> float:
     """Returns a reading of a stream with this scale.
@@ -403,8 +346,7 @@ class Forecaster:
     )
     if (own := stream.covariates) is None:
       return row
-    known = len(self._data.known)
-    last = own.steps((stop - 1, stop), known, self._data)
+    last = self._covariates.steps(own, stop - 1, stop)
     return row._replace(
       known_HxK=last.known_LxHxK[0],
       inputs_NxC=own.inputs(start, stop),
@@ -487,7 +429,7 @@ class Forecaster:
     horizon = self.horizon if horizon is None else horizon
     levels = self.levels if levels is None else tuple(levels)
     self.check(horizon, levels, sampling)
-    self._check_known(stream, horizon)
+    self._covariates.check_known(stream, horizon)
     places_H = np.arange(stream.count, stream.count + horizon)
     times = panel_lib.times(self.frequency, stream.start, places_H)
     if sampling.samples:
@@ -516,9 +458,7 @@ class Forecaster:
     # Steps without covariates have arrays of no width.
     known_LxHxK = inputs_LxC = np.zeros((horizon, 0, 0), np.float32)
     if (own := stream.covariates) is not None:
-      known_LxHxK, inputs_LxC, _ = own.steps(
-        (start, stop), len(self._data.known), self._data
-      )
+      known_LxHxK, inputs_LxC, _ = self._covariates.steps(own, start, stop)
       ahead = ahead._replace(categories_S=own.categories_S)
     scaled_PxH = paths.draw(
       self.reader,
@@ -528,13 +468,6 @@ class Forecaster:
       (sampling.seed, stream.name, sampling.samples),
     )
     return stream.scale.invert(scaled_PxH)
-
-  def _check_known(self, stream, horizon):
-    """Checks that what is known ahead reaches as far as a forecast."""
-    if self._data.known:
-      stop = max(stream.covariates.stop, stream.count)
-      if stop < stream.count + horizon:
-        self._lacks(stream, stop, self._data.known[0])
 
   def forecasts(
     self,
@@ -555,18 +488,6 @@ class Forecaster:
         ]
         done(len(part))
     return made
-
-
-def _joined(raws, future):
-  """Returns series with what is known of the times after them."""
-  if [raw.name for raw in future] == ['']:
-    if len(raws) > 1:
-      raise errors.InputError(
-        f'{future[0].file}: it has no column of names, and {raws[0].file} has '
-        f'{len(raws)} series: add the column'
-      )
-    future = [future[0]._replace(name=raws[0].name)]
-  return panel_lib.joined([raws, future])
 
 
 def check_forecasts(config: Any) -> None:

@@ -30,6 +30,7 @@ from rnn_jax import errors
 from rnn_jax.data.images import codec
 from rnn_jax.data.images import images as images_lib
 from rnn_jax.inference import conversation
+from rnn_jax.inference import covariates as covariates_lib
 from rnn_jax.inference import embedding
 from rnn_jax.inference import forecast as forecast_lib
 from rnn_jax.inference import generate as generate_lib
@@ -336,8 +337,8 @@ class Model:
     state: forecast_lib.Stream,
     reading: float,
     *,
-    known: forecast_lib.Covariates = forecast_lib.NONE,
-    observed: forecast_lib.Covariates = forecast_lib.NONE,
+    known: covariates_lib.Given = covariates_lib.NONE,
+    observed: covariates_lib.Given = covariates_lib.NONE,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
   ) -> tuple[forecast_lib.Stream, forecast_lib.Forecast]:
@@ -378,8 +379,8 @@ class Model:
     states: Sequence[forecast_lib.Stream],
     readings: Sequence[float],
     *,
-    known: Sequence[forecast_lib.Covariates] | None = None,
-    observed: Sequence[forecast_lib.Covariates] | None = None,
+    known: Sequence[covariates_lib.Given] | None = None,
+    observed: Sequence[covariates_lib.Given] | None = None,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
   ) -> tuple[list[forecast_lib.Stream], list[forecast_lib.Forecast]]:

@@ -1,0 +1,168 @@
+"""What a forecaster is given of a series besides its readings.
+
+A stream keeps the covariates of its last season, and those that are known ahead
+of the readings to come: as many rows more as a forecast has readings. See
+data/series/covariates.py.
+"""
+
+import types
+from collections.abc import Mapping
+from typing import Any
+from typing import Protocol
+
+import numpy as np
+
+from rnn_jax import errors
+from rnn_jax.data.series import covariates as covariates_lib
+from rnn_jax.data.series import frequency as frequency_lib
+from rnn_jax.data.series import panel as panel_lib
+from rnn_jax.data.series import tables
+
+Given = Mapping[str, Any]  # numbers by column
+NONE: Given = types.MappingProxyType({})
+
+
+class Stream(Protocol):
+  """Of forecast.Stream."""
+
+  @property
+  def name(self) -> str: ...
+  @property
+  def start(self) -> int: ...
+  @property
+  def count(self) -> int: ...
+  @property
+  def covariates(self) -> covariates_lib.Scaled | None: ...
+
+
+class Covariates:
+  """Those of a run.
+
+  Args:
+    data: section `data` of its config.
+    scales: the tokenizer_lib.Scales of the run.
+  """
+
+  def __init__(self, data: Any, scales: Any) -> None:
+    self._data, self._scales = data, scales
+    self._columns = covariates_lib.columns(data)
+    self._frequency = frequency_lib.Frequency.parse(data.frequency)
+
+  def future_options(self, key: str) -> tables.Options:
+    """Returns how a table of the future is read.
+
+    Raises:
+      InputError: nothing is known ahead; names `key`.
+    """
+    if not self._data.known:
+      raise errors.InputError(
+        f'{key}: nothing is known ahead to this run, data.known=(): leave it '
+        'out'
+      )
+    options: tables.Options = self._data.table_options('')
+    return options._replace(future=True)
+
+  def split(self, panel: panel_lib.Panel) -> panel_lib.Panel:
+    """Returns series that end with their last reading, if anything is known.
+
+    Raises:
+      InputError: a known column lacks a number after it.
+    """
+    if not self._data.known:
+      return panel
+    panel = panel_lib.up_to_last_reading(panel)
+    for series in panel.series:
+      count = len(series.values_N)
+      ahead_MxK = series.covariates_MxC[count:, : len(self._data.known)]
+      for row, column in np.argwhere(np.isnan(ahead_MxK))[:1]:
+        self._lacks(series, count + row, self._data.known[column])
+    return panel
+
+  def begin(self, series: panel_lib.Series) -> covariates_lib.Scaled | None:
+    """Returns the covariates of a series; None: the run has none.
+
+    Raises:
+      InputError: it lacks them.
+    """
+    if self._columns is None:
+      return None
+    widths = series.covariates_MxC.shape[1], len(series.static)
+    if widths != (len(self._columns.moving), len(self._data.static)):
+      raise errors.InputError(
+        f'series {series.name!r} has no covariates, and the run has the '
+        f'columns {self._columns.moving + self._data.static!r}: give a table '
+        'with them to launch.forecast or model.forecast'
+      )
+    count = len(series.values_N)
+    return covariates_lib.scaled(series, count, self._scales, self._data)
+
+  def observe(
+    self, stream: Stream, known: Given, observed: Given
+  ) -> covariates_lib.Scaled | None:
+    """Returns a stream's covariates with those that its next reading has.
+
+    Args:
+      stream: the stream.
+      known: by column, numbers of the times after those whose are known.
+      observed: by column, the number at the reading; NaN: it is missing.
+
+    Raises:
+      InputError: the columns aren't the run's, or what is known doesn't reach
+        the reading.
+    """
+    data, own = self._data, stream.covariates
+    rows_NxK = covariates_lib.numbers('known', data.known, known)
+    values_O = covariates_lib.numbers('observed', data.observed, observed, 1)[0]
+    if own is None or not data.known + data.observed:
+      return own
+    if not data.known and own.stop == stream.count:
+      rows_NxK = np.zeros((1, 0))
+    missing = np.full((len(rows_NxK), len(data.observed)), np.nan)
+    own = own.extended(np.concatenate([rows_NxK, missing], 1))
+    if own.stop <= stream.count:
+      self._lacks(stream, own.stop, data.known[0])
+    return own.observed(stream.count, values_O)
+
+  def steps(
+    self, own: covariates_lib.Scaled, start: int, stop: int
+  ) -> covariates_lib.Steps:
+    """Returns what the steps of places from `start` to before `stop` know."""
+    return own.steps((start, stop), len(self._data.known), self._data)
+
+  def check_known(self, stream: Stream, horizon: int) -> None:
+    """Checks that what is known ahead reaches as far as a forecast.
+
+    Raises:
+      InputError: it doesn't.
+    """
+    own = stream.covariates
+    if own is not None and self._data.known:
+      stop = max(own.stop, stream.count)
+      if stop < stream.count + horizon:
+        self._lacks(stream, stop, self._data.known[0])
+
+  def _lacks(self, series, place, column):
+    (time,) = panel_lib.times(self._frequency, series.start, np.array([place]))
+    raise errors.InputError(
+      f'series {series.name!r} has no {column!r} at {time}, which data.known '
+      'says is known ahead: give it in a row without a reading, or in a table '
+      'of the future (--future, future=)'
+    )
+
+
+def joined(
+  raws: list[tables.Raw], future: list[tables.Raw]
+) -> list[tables.Raw]:
+  """Returns series with what is known of the times after them.
+
+  Raises:
+    InputError: the future is of other series, or begins too early.
+  """
+  if [raw.name for raw in future] == ['']:
+    if len(raws) > 1:
+      raise errors.InputError(
+        f'{future[0].file}: it has no column of names, and {raws[0].file} has '
+        f'{len(raws)} series: add the column'
+      )
+    future = [future[0]._replace(name=raws[0].name)]
+  return panel_lib.joined([raws, future])
