@@ -34,6 +34,8 @@ from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import scaling
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 
+LARGEST = 1e15  # of a scaled number; sums of squares are finite in float32
+
 
 class Columns(NamedTuple):
   """The names of columns; `numbers` and `categories` are the static ones."""
@@ -128,12 +130,22 @@ class Scaled(NamedTuple):
     )
 
   def extended(self, rows_NxC: np.ndarray) -> Self:
-    """Returns them with more rows, which aren't scaled yet."""
+    """Returns them with more rows, which aren't scaled yet.
+
+    Raises:
+      InputError: a number is far from the training part's.
+    """
     scaled = [
       scale.apply(column)
       for scale, column in zip(self.scales, rows_NxC.T, strict=True)
     ]
-    more_NxC = np.reshape(scaled, rows_NxC.T.shape).T.astype(np.float32)
+    more_NxC = np.reshape(scaled, rows_NxC.T.shape).T
+    for n, column in np.argwhere(np.abs(more_NxC) > LARGEST):
+      raise errors.InputError(
+        f'a covariate is {rows_NxC[n, column]:g}, more than {LARGEST:g} times '
+        'the scale that it has in training: correct it'
+      )
+    more_NxC = more_NxC.astype(np.float32)
     return self._replace(moving_MxC=np.concatenate([self.moving_MxC, more_NxC]))
 
   def observed(self, place: int, values_O: np.ndarray) -> Self:
@@ -278,7 +290,7 @@ def check(data: Any) -> None:
 def numbers(
   key: str, names: tuple[str, ...], given: Mapping[str, Any], rows: int = 0
 ) -> np.ndarray:
-  """Returns numbers of columns, rows x columns, float64.
+  """Returns numbers that come with a reading, rows x columns, float64.
 
   Args:
     key: that they are given by, 'known' or 'observed'.
@@ -288,7 +300,7 @@ def numbers(
       which is missing.
 
   Raises:
-    InputError: another column, one that lacks, or what isn't a number.
+    InputError: a column is missing or isn't the run's, or has no numbers.
   """
   if not given and not rows:
     return np.zeros((0, len(names)))

@@ -17,6 +17,7 @@ refused with its file and line.
 import csv
 import glob
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -517,9 +518,9 @@ def _is_missing(given):
 
 def _text(given):
   """Returns a value as text; a whole number has no decimal point."""
-  if isinstance(given, float) and given.is_integer():
-    return str(int(given))
-  return str(given).strip()
+  text = str(given).strip()
+  whole = re.fullmatch(r'(-?\d+)\.0+', text, re.A)
+  return whole[1] if whole else text
 
 
 def _checked(raw, options):

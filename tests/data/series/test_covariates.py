@@ -131,10 +131,30 @@ def test_categories_are_the_same_text_in_all_tables(tmp_path):
     tables.of_frame(frame.astype({'size': 'Int64'}), OPTIONS),
     tables.read(str(tmp_path / 't.csv'), 'k', OPTIONS),
   ):
-    assert raws[0].static[1] == 'x' and raws[1].static == ('', '')
-    assert float(raws[0].static[0]) == 7
+    assert raws[0].static == ('7', 'x') and raws[1].static == ('', '')
     assert raws[0].covariates_NxC.shape == (2, 2)
     assert np.isnan(raws[0].covariates_NxC[:, 1]).all()
+
+
+def test_categories_may_be_numbers(path):
+  changes = {'data.static': ('size', 'unique_id'), 'data.categories': ('size',)}
+  with pytest.raises(errors.InputError, match="has 'unique_id', not all"):
+    series.corpus(series.raw_config(path, **changes))
+  changes['data.categories'] = ('unique_id', 'size')
+  config, corpus = series.corpus(series.raw_config(path, **changes))
+  assert config.data.categories == ('size', 'unique_id')
+  assert corpus.tokenizer.categories['size'] == ['0', '10', '20']
+  steps = corpus.examples(config.data, 'train').read(2, 0, 4)
+  assert (steps.categories_LxS == 3).all()
+  assert steps.known_LxHxK.shape[-1] == steps.inputs_LxC.shape[-1] == 0
+
+
+def test_a_number_far_from_training_is_refused():
+  own = covariates.Scaled(
+    0, np.zeros((0, 1)), (scaling.Scale(0, 1e-3),), np.zeros(0), np.zeros(0)
+  )
+  with pytest.raises(errors.InputError, match='covariate is 1e.13, more than'):
+    own.extended(np.array([[1.0], [1e13]]))
 
 
 HEAD = 'unique_id,ds,y,price,rain,size,region\n'
