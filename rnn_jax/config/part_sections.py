@@ -133,6 +133,11 @@ class Data(Part):
     del task
     return self
 
+  @property
+  def covariate_widths(self) -> tuple[int, int, int] | None:
+    """The widths of a batch's covariates; None: series have none."""
+    return None
+
   def __reduce__(self):
     # The class combines a source's and a layout's, and can't be imported.
     return _data, (dict(vars(self)),)
