@@ -361,8 +361,8 @@ class Model:
       (the new state, the Forecast after the reading).
 
     Raises:
-      InputError: the reading isn't a finite number, a covariate is missing, or as
-        `forecast`.
+      InputError: the reading isn't a finite number, a covariate is missing, or
+        as `forecast`.
     """
     (state,), (forecast,) = self.observe_all(
       [state],

@@ -226,7 +226,8 @@ class Forecaster(nn.Module):
     given = [z, observed, calendar_BxLxF, *(x[..., None] for x in local)]
     u = jnp.concatenate([x.astype(jnp.float32) for x in given], -1)
     x = self.input(u.astype(self.policy.activations))
-    if covariates is not None:
+    if self.reads_covariates:
+      assert covariates is not None
       x += self._besides(covariates).astype(x.dtype)
     if not blocks.drops_inputs(self.config):
       x = self._dropped(x)
