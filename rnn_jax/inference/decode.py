@@ -322,8 +322,8 @@ def _advance(run, kind, rows, keys_B, allowed_BxM, loop):
   """Makes one token of each row: the body of `decode`."""
   state, logits_BxV, position_B, memory = loop.carry
   given = keys_B, logits_BxV, position_B
-  made = choose(kind, rows, *given, memory, allowed_BxM)
-  token_B, *_ = made
+  token_B = choose(kind, rows, *given, memory, allowed_BxM)
+  made = token_B, *sampler.logprobs(logits_BxV, token_B, rows, kind)
   state, logits_BxV = run(state, token_B)
 
   def put(buffer, x):
@@ -347,8 +347,8 @@ def choose(
   position_B: jax.Array,
   memory: sampler.Memory | None = None,
   allowed_BxM: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """Chooses each row's token at a place of its text.
+) -> jax.Array:
+  """Returns token_B, which each row chooses at a place of its text.
 
   Args:
     kind: what the rows' options may be.
@@ -358,9 +358,6 @@ def choose(
     position_B: the place: new tokens before it.
     memory: as of sampler.adjust.
     allowed_BxM: the same.
-
-  Returns:
-    (token_B, logprob_B, most likely tokens BxK, their log-probabilities BxK).
   """
   keys_B = jax.vmap(jax.random.fold_in)(keys_B, position_B)
 
@@ -370,5 +367,4 @@ def choose(
     return sampler.choose(keys_B, z_BxV, rows, kind)
 
   given = keys_B, logits_BxV, position_B, memory, allowed_BxM
-  token_B = fixed_order.evaluate(draw, *given)
-  return token_B, *sampler.logprobs(logits_BxV, token_B, rows, kind)
+  return fixed_order.evaluate(draw, *given)

@@ -149,7 +149,15 @@ class Limits(NamedTuple):
   """When a call ends: scalars."""
 
   tokens: Any  # of a row, at most options.buffer
-  calls: Any  # of the model
+  calls: Any  # of the model; 1 if rows are constrained
+
+
+class Constrained(NamedTuple):
+  """What a constraint says of the next places of rows."""
+
+  allowed_BxM: Any  # of the first place, see sampler.adjust
+  forced_BxN: Any  # then those that may only be one token,
+  forced_B: Any  # how many
 
 
 class _Loop(NamedTuple):
@@ -158,6 +166,15 @@ class _Loop(NamedTuple):
   done_B: jax.Array
   produced: decode_lib.Produced
   calls: jax.Array
+
+
+class _Draft(NamedTuple):
+  """A draft of each row."""
+
+  tried: Any  # what the drafter settles
+  tokens_BxN: jax.Array
+  forced_BxN: jax.Array  # whether a constraint allows no other token
+  open_BxN: jax.Array  # whether a token may count
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(4, 5))
@@ -171,10 +188,12 @@ def decode(
   packed: sampling.Packed,
   limits: Limits,
   draft_weights: Any = None,
+  constrained: Constrained | None = None,
 ) -> tuple[decode_lib.Carry, Any, jax.Array, decode_lib.Produced]:
-  """Makes tokens of each active row, as `decode.decode` without constraints.
+  """Makes tokens of each active row, as `decode.decode`.
 
-  Rows with penalties, biases or a minimum length to reach get no drafts.
+  Rows with penalties, biases or a minimum length to reach get no drafts, and
+  constrained ones only tokens that are forced.
 
   Args:
     model: the model.
@@ -186,6 +205,7 @@ def decode(
     packed: the options of the rows.
     limits: when the call ends.
     draft_weights: what the drafter computes with.
+    constrained: what constrained rows may choose; None: no row is.
 
   Returns:
     (carry, memory, calls of the model, the tokens made).
@@ -195,9 +215,8 @@ def decode(
   B, N = len(keys_B), options.buffer
   room = N + drafter.tokens + 1
   produced = decode_lib.nothing(B, options._replace(buffer=room))
-  run = _Step(
-    model, options.kind, drafter, weights, rows, keys_B, limits, draft_weights
-  )
+  given = drafter, weights, rows, keys_B, limits, draft_weights, constrained
+  run = _Step(model, options.kind, *given)
   loop = _Loop(carry, memory, ~rows.active_B, produced, jnp.int32(0))
   loop = jax.lax.while_loop(
     lambda loop: jnp.any(run.active(loop)) & (loop.calls < limits.calls),
@@ -220,65 +239,51 @@ class _Step(NamedTuple):
   keys_B: jax.Array
   limits: Limits
   draft_weights: Any
+  constrained: Constrained | None
 
   def active(self, loop):
     return ~loop.done_B & (loop.produced.made_B < self.limits.tokens)
-
-  def choose(self, logits_BxV, position_B, repeats=1):
-    """Chooses tokens at `repeats` places of each row, as decode.choose."""
-    keys_B = jnp.repeat(self.keys_B, repeats)
-    rows = jax.tree.map(lambda x: jnp.repeat(x, repeats), self.rows)
-    kind = self.kind._replace(adjusts=False)
-    return decode_lib.choose(kind, rows, keys_B, logits_BxV, position_B)
 
   def advance(self, loop):
     carry, produced = loop.carry, loop.produced
     active_B = self.active(loop)
     B, N = len(active_B), self.drafter.tokens
     row_B = jnp.arange(B)
-    given = carry.logits_BxV, carry.position_B, carry.memory
-    made = decode_lib.choose(self.kind, self.rows, self.keys_B, *given)
-    token_B, *_ = made
-    next_B = carry.position_B + 1
-
-    def choose(logits_BxV, n):
-      return self.choose(logits_BxV, next_B + n)[0]
-
-    tried, draft_BxN, found_B = self.drafter.propose(
-      self.draft_weights, loop.memory, token_B, choose
-    )
-    found_B &= active_B & ~sampler.adjusts(self.rows, next_B)
-    tokens_BxT = jnp.concatenate([token_B[:, None], draft_BxN], 1)
+    allowed_BxM = self.constrained.allowed_BxM if self.constrained else None
+    given = self.keys_B, carry.logits_BxV, carry.position_B, carry.memory
+    token_B = decode_lib.choose(self.kind, self.rows, *given, allowed_BxM)
+    of_token = self._logprobs(self.rows, carry.logits_BxV, token_B)
+    draft = self._propose(loop, token_B)
+    tokens_BxT = jnp.concatenate([token_B[:, None], draft.tokens_BxN], 1)
+    open_BxN = draft.open_BxN & active_B[:, None]
 
     def checked():
       states, logits_BxTxV = check(
         self.model, self.weights, carry.state, tokens_BxT, self.rows.adapter_B
       )
-      place_BxN = next_B[:, None] + jnp.arange(N)[None]
-      flat = logits_BxTxV[:, :-1].reshape(B * N, -1)
-      drawn = self.choose(flat, place_BxN.reshape(-1), N)
-      drawn = [x.reshape(B, N, *x.shape[1:]) for x in drawn]
-      more_B = self._accepted(loop, tokens_BxT, drawn[0])
-      more_B = jnp.where(found_B, more_B, 0)
+      same_BxN, of_draft = self._compare(carry, draft, logits_BxTxV[:, :-1])
+      more_B = self._accepted(loop, tokens_BxT, same_BxN & open_BxN)
       state = jax.tree.map(lambda x: x[more_B, row_B], states)
-      return state, logits_BxTxV[row_B, more_B], more_B, drawn
+      return state, logits_BxTxV[row_B, more_B], more_B, of_draft
 
     run = decode_lib.stepping(self.model, self.weights, self.rows.adapter_B)
 
     def single():
-      none = [jnp.zeros((B, N, *x.shape[1:]), x.dtype) for x in made]
+      none = [jnp.zeros((B, N, *x.shape[1:]), x.dtype) for x in of_token]
       more_B = jnp.zeros(B, jnp.int32)
       return *run(carry.state, token_B), more_B, none
 
-    state, logits_BxV, more_B, drawn = jax.lax.cond(
-      jnp.any(found_B), checked, single
+    state, logits_BxV, more_B, of_draft = jax.lax.cond(
+      jnp.any(open_BxN), checked, single
     )
     made_B = jnp.where(active_B, 1 + more_B, 0)
+    others = [
+      jnp.concatenate([x[:, None], more], 1)
+      for x, more in zip(of_token, of_draft, strict=True)
+    ]
     buffers = [
-      prompt_lookup.put(
-        buffer, jnp.concatenate([x[:, None], others], 1), produced.made_B
-      )
-      for buffer, x, others in zip(produced[1:], made, drawn, strict=True)
+      prompt_lookup.put(buffer, x, produced.made_B)
+      for buffer, x in zip(produced[1:], (tokens_BxT, *others), strict=True)
     ]
     produced = decode_lib.Produced(produced.made_B + made_B, *buffers)
     position_B = carry.position_B + made_B
@@ -295,13 +300,58 @@ class _Step(NamedTuple):
     if counted is not None:  # rows that need it have no drafts
       counted = counted.counting(token_B, active_B.astype(jnp.int32))
     carry = decode_lib.Carry(state, logits_BxV, position_B, counted)
-    memory = self.drafter.settle(tried, tokens_BxT, made_B)
+    memory = self.drafter.settle(draft.tried, tokens_BxT, made_B)
     done_B = loop.done_B | (active_B & ended_B)
     return _Loop(carry, memory, done_B, produced, loop.calls + 1)
 
-  def _accepted(self, loop, tokens_BxT, chosen_BxN):
+  def _logprobs(self, rows, logits_BxV, token_B):
+    return sampler.logprobs(logits_BxV, token_B, rows, self.kind)
+
+  def _choose(self, rows, keys_B, logits_BxV, position_B):
+    """Chooses tokens of rows whose logits nothing adjusts."""
+    kind = self.kind._replace(adjusts=False)
+    return decode_lib.choose(kind, rows, keys_B, logits_BxV, position_B)
+
+  def _propose(self, loop, token_B):
+    """Returns the draft after a new token of each row."""
+    next_B = loop.carry.position_B + 1
+
+    def choose(logits_BxV, n):
+      return self._choose(self.rows, self.keys_B, logits_BxV, next_B + n)
+
+    tried, tokens_BxN, found_B = self.drafter.propose(
+      self.draft_weights, loop.memory, token_B, choose
+    )
+    found_B &= ~sampler.adjusts(self.rows, next_B)
+    forced_BxN = jnp.zeros(tokens_BxN.shape, bool)
+    if self.constrained is not None:
+      _, own_BxN, forced_B = self.constrained
+      forced_BxN = jnp.arange(self.drafter.tokens)[None] < forced_B[:, None]
+      tokens_BxN = jnp.where(forced_BxN, own_BxN, tokens_BxN)
+    open_BxN = found_B[:, None] | forced_BxN
+    return _Draft(tried, tokens_BxN, forced_BxN, open_BxN)
+
+  def _compare(self, carry, draft, logits_BxNxV):
+    """Compares a draft with what rows choose after the tokens before.
+
+    Returns:
+      (whether a token is the same, BxN; log-probabilities of the draft, as of
+      sampler.logprobs, BxN...).
+    """
+    B, N = draft.tokens_BxN.shape
+    flat = logits_BxNxV.reshape(B * N, -1)
+    rows, keys = jax.tree.map(
+      lambda x: jnp.repeat(x, N), (self.rows, self.keys_B)
+    )
+    place_BxN = carry.position_B[:, None] + 1 + jnp.arange(N)[None]
+    chosen = self._choose(rows, keys, flat, place_BxN.reshape(-1))
+    same_BxN = draft.tokens_BxN == chosen.reshape(B, N)
+    others = self._logprobs(rows, flat, draft.tokens_BxN.reshape(-1))
+    others = [x.reshape(B, N, *x.shape[1:]) for x in others]
+    return same_BxN | draft.forced_BxN, others
+
+  def _accepted(self, loop, tokens_BxT, same_BxN):
     """Returns how many drafted tokens count, of each row."""
-    same_BxN = tokens_BxT[:, 1:] == chosen_BxN
     open_BxN = tokens_BxT[:, :-1] != self.rows.boundary_B[:, None]
     more_B = jnp.cumprod(same_BxN & open_BxN, 1).sum(1)
     limit_B = self.rows.limit_B - loop.carry.position_B - 1

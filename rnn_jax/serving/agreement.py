@@ -60,7 +60,7 @@ def rows(program: widths.Program, start: Start) -> list[list[bytes]]:
   """Returns the bytes of each row after a call."""
   carry, options = start.rows(program)
   most = start.put(np.int32(start.drafts.calls))
-  given = start.weights, carry, options, most, program.none_allowed
+  given = start.weights, carry, options, most, program.unconstrained.allowed_BxM
   leaves = jax.tree.leaves(jax.device_get(program.decode(*given)))
   return [[x[slot].tobytes() for x in leaves] for slot in range(program.width)]
 
@@ -71,7 +71,13 @@ def drafts(program: widths.Program, start: Start) -> bool:
   carry, options = start.rows(program)
   most, parts = start.put(np.int32(calls)), []
   for _ in range(count + 1):
-    given = start.weights, carry, options, most, program.none_allowed
+    given = (
+      start.weights,
+      carry,
+      options,
+      most,
+      program.unconstrained.allowed_BxM,
+    )
     carry, made = program.decode(*given)
     parts.append(jax.device_get(made[1:]))
   wholes = [np.concatenate(each, 1) for each in zip(*parts, strict=True)]
@@ -89,7 +95,13 @@ def drafts(program: widths.Program, start: Start) -> bool:
   limits = drafts_lib.Limits(limit, limit)
   assert program.draft is not None
   carry, _, runs, made = program.draft(
-    start.weights, carry, past, options, limits
+    start.weights,
+    carry,
+    past,
+    options,
+    limits,
+    None,
+    program.unconstrained,
   )
   fewer = int(jax.device_get(runs)) < start.drafts.buffer
   return fewer and _bits(carry, made[1:]) == wanted

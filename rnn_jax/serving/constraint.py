@@ -118,6 +118,24 @@ class Matcher:
       raise self._failed()
     return np.frombuffer(given, np.uint32)[: len(mask)]
 
+  def forced(self, count: int) -> list[int]:
+    """Returns the next tokens, at most `count`, that may only be one each.
+
+    Raises:
+      InputError: the grammar takes more than it may.
+    """
+    tokens: list[int] = []
+    read = 0
+    while len(tokens) < count and (token := _only(self.allowed())) is not None:
+      tokens.append(token)
+      if self._inner.is_stopped():
+        break
+      self.read([token])
+      read += 1
+    if read and not self._inner.rollback(read):
+      raise self._failed()
+    return tokens
+
   def read(self, tokens: Sequence[int]) -> None:
     """Reads new tokens.
 
@@ -140,6 +158,15 @@ class Matcher:
       'constraint.grammar: it takes more than a server may spend on it '
       f'({_first_line(self._inner.get_error())[:LINE]}): {REMEDY}'
     )
+
+
+def _only(mask):
+  """Returns the only token of a mask, or None if there are several."""
+  places = np.flatnonzero(mask)
+  word = int(mask[places[0]]) if len(places) == 1 else 0
+  if not word or word & (word - 1):
+    return None
+  return sampler.WORD * int(places[0]) + word.bit_length() - 1
 
 
 def _first_line(text):

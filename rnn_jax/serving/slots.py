@@ -98,13 +98,10 @@ class Slots:
     self._device = weights.device
     self._table = sampling.make_table(count)
     self._table_on_device: sampling.Packed | None = None
-    shape = count, sampler.words(model.vocabulary)
-    self._allowed_BxM = np.zeros(shape, np.uint32)
     self._drafts = widths_lib.Drafts(draft_tokens, steps)
+    self._constrained = self._drafts.unconstrained(count, model.vocabulary)
     self._recent = self._drafts.recent(count if draft_tokens else 0)
-    self._programs = widths_lib.compile_all(
-      model, weights, count, steps, self._drafts if draft_tokens else None
-    )
+    self._programs = widths_lib.compile_all(model, weights, count, self._drafts)
     self._no_memory, self._numbers = jax.device_put(
       (
         self._remember(np.zeros(0, int), sampling.Sampling()),
@@ -221,8 +218,16 @@ class Slots:
 
   def allow(self, row: work.Row) -> None:
     """Sets the tokens that a row's constraint allows next, if it has a slot."""
-    if row.matcher is not None and row in self.rows:
-      self._allowed_BxM[self.rows.index(row)] = row.matcher.allowed()
+    if row.matcher is None or row not in self.rows:
+      return
+    slot, constrained = self.rows.index(row), self._constrained
+    constrained.allowed_BxM[slot] = row.matcher.allowed()
+    forced = []
+    # Penalties would have to count each token.
+    if self._drafts.tokens and not row.job.options.sampling.remembers:
+      forced = row.matcher.forced(self._drafts.tokens + 1)[1:]
+    constrained.forced_BxN[slot, : len(forced)] = forced
+    constrained.forced_B[slot] = len(forced)
 
   def free(self, row: work.Row) -> None:
     """Frees the slot of a row, if it has one."""
@@ -233,6 +238,7 @@ class Slots:
     self.rows[slot] = None
     self._table.active_B[slot] = False
     self._table.constrained_B[slot] = False
+    self._constrained.forced_B[slot] = 0
     self._table_on_device = None
 
   def reset(self) -> None:
@@ -263,7 +269,7 @@ class Slots:
     numbers = self._numbers[slot], self._numbers[free]
     self._carry = self._programs[self._level].move(self._carry, *numbers)
     self.rows[free] = self.rows[slot]
-    columns = *self._table, self._allowed_BxM
+    columns = *self._table, *self._constrained
     if self._drafts.tokens:
       columns += self._recent.past
     for column in columns:
@@ -283,35 +289,47 @@ class Slots:
       table = sampling.Rows(*(x[: program.width] for x in self._table))
       packed = sampling.pack(table)  # a copy, which the device may keep
       self._table_on_device = jax.device_put(packed, self._device)
-    drafting = program.draft is not None and not self.constrained
-    begin = self._begin_drafts if drafting else self._begin_steps
-    produced, count, runs = begin(program, weights, max(left))
+    # The host says what constrained rows may choose after a step.
+    count = 1 if self.constrained else min(self._most, max(left))
+    begin = self._begin_drafts if program.draft else self._begin_steps
+    produced, runs = begin(program, weights, count, max(left))
     self._begun = produced, [*self.rows], runs
     self.calls += 1
     self.steps += count
     return True
 
-  def _begin_steps(self, program, weights, left):
-    constrained = self.constrained
-    count = 1 if constrained else min(self._most, left)
-    allowed = program.none_allowed
-    if constrained:
-      copy = self._allowed_BxM[: program.width].copy()
-      allowed = jax.device_put(copy, self._device)
+  def _begin_steps(self, program, weights, count, left):
+    del left
+    constrained = self._constraints(program)
     self._carry, produced = program.decode(
-      weights, self._carry, self._table_on_device, self._numbers[count], allowed
+      weights,
+      self._carry,
+      self._table_on_device,
+      self._numbers[count],
+      constrained.allowed_BxM,
     )
-    return produced, count, None
+    return produced, None
 
-  def _begin_drafts(self, program, weights, left):
+  def _begin_drafts(self, program, weights, count, left):
     past = jax.device_put(self._recent.copy(program.width), self._device)
-    tokens = min(self._drafts.buffer, left)
-    count = min(self._most, left)
-    limits = drafts.Limits(self._numbers[tokens], self._numbers[count])
+    most = self._numbers[min(self._drafts.buffer, left)]
     self._carry, _, runs, produced = program.draft(
-      weights, self._carry, past, self._table_on_device, limits
+      weights,
+      self._carry,
+      past,
+      self._table_on_device,
+      drafts.Limits(most, self._numbers[count]),
+      None,
+      self._constraints(program),
     )
-    return produced, count, runs
+    return produced, runs
+
+  def _constraints(self, program):
+    """Returns what the rows of a program may choose, on the device."""
+    if not self.constrained:
+      return program.unconstrained
+    copies = [x[: program.width].copy() for x in self._constrained]
+    return jax.device_put(drafts.Constrained(*copies), self._device)
 
   def end(self) -> Call | None:
     """Waits for the call that was begun, and frees the rows that it ended.

@@ -39,10 +39,10 @@ REMEMBERED = 2048  # tokens of a longer text that are looked up, at least
 
 
 class Drafts(NamedTuple):
-  """How rows draft: tokens of a draft, and calls of the model per call."""
+  """How rows draft."""
 
-  tokens: int
-  calls: int
+  tokens: int  # of a draft; 0: there are none
+  calls: int  # of the model, in a call of a program
 
   @property
   def buffer(self) -> int:
@@ -54,6 +54,14 @@ class Drafts(NamedTuple):
     room = self.buffer + self.tokens + 1
     return prompt_lookup.Recent(B, max(REMEMBERED, room), room)
 
+  def unconstrained(self, B: int, vocabulary: int) -> drafts.Constrained:
+    """Returns B rows of which none is constrained."""
+    return drafts.Constrained(
+      np.zeros((B, sampler.words(vocabulary)), np.uint32),
+      np.zeros((B, self.tokens), np.int32),
+      np.zeros(B, np.int32),
+    )
+
 
 @dataclasses.dataclass
 class Program:
@@ -64,11 +72,10 @@ class Program:
     decode: (weights, carry, options, count, allowed_BxM) -> (carry, produced),
       as decode.decode.
     place: (carry, row, state, logits_1xV, memory) -> carry.
-    draft: (weights, carry, past, options, limits) -> (carry, past, calls of the
-      model, produced), as drafts.decode; None: no row drafts.
+    draft: as drafts.decode, with look-ups and constraints; None: no row drafts.
     move: (carry, from, to) -> carry.
     grow, shrink: carry -> the carry of the next width; None: there is none.
-    none_allowed: the mask of rows of which none is constrained.
+    unconstrained: rows of which none is constrained.
     shapes: of the carry.
   """
 
@@ -76,7 +83,7 @@ class Program:
   decode: Callable[..., tuple[decode_lib.Carry, decode_lib.Produced]]
   place: Callable[..., decode_lib.Carry]
   move: Callable[..., decode_lib.Carry]
-  none_allowed: jax.Array
+  unconstrained: drafts.Constrained
   shapes: decode_lib.Carry
   draft: Callable[..., Any] | None = None
   grow: Callable[[decode_lib.Carry], decode_lib.Carry] | None = None
@@ -84,7 +91,7 @@ class Program:
 
   def empty(self) -> decode_lib.Carry:
     """Returns rows that hold nothing."""
-    device = self.none_allowed.device
+    device = self.unconstrained.allowed_BxM.device
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.shapes)
     return jax.device_put(zeros, device)
 
@@ -98,8 +105,7 @@ def compile_all(
   model: nn.Module,
   weights: decode_lib.Weights,
   count: int,
-  steps: int,
-  drafted: Drafts | None = None,
+  drafted: Drafts,
 ) -> list[Program]:
   """Returns a program for each width, the narrowest first.
 
@@ -107,20 +113,20 @@ def compile_all(
     model: the model.
     weights: those it computes with are like these.
     count: the rows of the widest.
-    steps: tokens of a row per call, at most.
-    drafted: how few rows draft; None: they don't.
+    drafted: how rows draft, where they are few.
   """
-  options = decode_lib.Options(sampling.any_kind(model.vocabulary), steps)
+  kind = sampling.any_kind(model.vocabulary)
+  options = decode_lib.Options(kind, drafted.calls)
   number = jax.ShapeDtypeStruct((), jnp.int32)
   one = jax.eval_shape(functools.partial(decode_lib.empty, model, 1))
   decodes, places, moves, checks, made = [], [], [], [], []
   for B in widths(count):
     shapes = jax.eval_shape(functools.partial(decode_lib.empty, model, B))
-    allowed = np.zeros((B, sampler.words(model.vocabulary)), np.uint32)
+    none = drafted.unconstrained(B, model.vocabulary)
     table = sampling.pack(sampling.make_table(B))
     decodes.append(
       decode_lib.decode.lower(
-        model, options, weights, shapes, table, number, allowed
+        model, options, weights, shapes, table, number, none.allowed_BxM
       )
     )
     places.append(
@@ -130,15 +136,15 @@ def compile_all(
     checks.append(
       _lower_drafts(model, options, weights, shapes, table, drafted)
     )
-    made.append((jax.device_put(allowed, weights.device), shapes))
+    made.append((jax.device_put(none, weights.device), shapes))
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     compiled = [
       pool.map(lambda lowered: lowered and lowered.compile(), each)
       for each in (decodes, places, moves, checks)
     ]
   programs = [
-    Program(B, decode, place, move, allowed, shapes, draft)
-    for B, decode, place, move, draft, (allowed, shapes) in zip(
+    Program(B, decode, place, move, none, shapes, draft)
+    for B, decode, place, move, draft, (none, shapes) in zip(
       widths(count), *compiled, made, strict=True
     )
   ]
@@ -148,7 +154,7 @@ def compile_all(
 def _lower_drafts(model, options, weights, shapes, table, drafted):
   """Returns the program of few rows that draft, None of others."""
   B = len(shapes.position_B)
-  if drafted is None or B > DRAFTING:
+  if not drafted.tokens or B > DRAFTING:
     return None
   number = jax.ShapeDtypeStruct((), jnp.int32)
   return drafts.decode.lower(
@@ -160,6 +166,8 @@ def _lower_drafts(model, options, weights, shapes, table, drafted):
     drafted.recent(B).past,
     table,
     drafts.Limits(number, number),
+    None,
+    drafted.unconstrained(B, model.vocabulary),
   )
 
 

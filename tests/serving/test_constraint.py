@@ -105,6 +105,67 @@ def test_a_served_text_follows_its_constraint(served):
   assert alone[1][1][0] != alone[1][1][1]
 
 
+@pytest.mark.parametrize(
+  'kind',
+  (models.CHARACTERS, byte_pairs()),
+  ids=lambda x: type(x).__name__,
+)
+@pytest.mark.parametrize('name', ('json_schema', 'regex'))
+def test_forced_tokens_are_those_that_steps_find(kind, name):
+  grammar = {'json_schema': SCHEMA, 'regex': 'a(b|c)defg'}[name]
+  matcher = constraint.Grammars(kind).matcher(
+    constraint.Constraint(name, grammar)
+  )
+  rng, token, several = np.random.default_rng(0), -1, 0
+  while token != kind.boundary:
+    forced, ahead = matcher.forced(4), matcher.copy()
+    several += len(forced) > 1
+    for n in range(4):
+      bits = np.unpackbits(ahead.allowed().view(np.uint8), bitorder='little')
+      allowed = np.flatnonzero(bits)
+      assert allowed.tolist() == forced[n : n + 1] or n >= len(forced)
+      assert n < len(forced) or len(allowed) > 1
+      if n >= len(forced) or kind.boundary in allowed:
+        break
+      ahead.read(forced[n : n + 1])
+    bits = np.unpackbits(matcher.allowed().view(np.uint8), bitorder='little')
+    token = int(rng.choice(np.flatnonzero(bits)))
+    matcher.read([token])
+  assert several > 1
+
+
+@pytest.mark.native
+def test_forced_tokens_are_checked_together(served):
+  """And unconstrained rows beside them draft, too: the bits are the same."""
+  drafting = models.make(models.generator(), slots=2, draft_tokens=3)
+  asked = [
+    models.ask(
+      'ab',
+      n=2,
+      max_new_tokens=60,
+      seed=seed,
+      alternatives=2,
+      sampling=settings,
+      constraint=constraint.Constraint(*rule),
+    )
+    for seed, settings in (
+      (1, sampling.Sampling(0.7)),
+      (2, sampling.Sampling(0.7, repetition_penalty=1.3)),
+    )
+    for rule in (('json_schema', SCHEMA), ('regex', EXPRESSION))
+  ]
+  asked.append(models.draw(5, max_new_tokens=20))
+  wanted = [models.alone(served, request) for request in asked]
+  before = served.stats().calls
+  models.alone(served, asked[0])
+  calls = served.stats().calls - before
+  assert models.alone(drafting, asked[0]) == wanted[0]
+  assert drafting.stats().calls < 0.7 * calls
+  handles = [models.submit(drafting, request) for request in asked]
+  models.finish(drafting, handles)
+  assert [models.record(handle) for handle in handles] == wanted
+
+
 def test_bad_constraints_are_refused(served):
   for rule, message in (
     (('xml', ''), 'constraint.kind='),
