@@ -149,7 +149,7 @@ class Limits(NamedTuple):
   """When a call ends: scalars."""
 
   tokens: Any  # of a row, at most options.buffer
-  calls: Any  # of the model; 1 if rows are constrained
+  runs: Any  # of the model; 1 if rows are constrained
 
 
 class Constrained(NamedTuple):
@@ -160,12 +160,19 @@ class Constrained(NamedTuple):
   forced_B: Any  # how many
 
 
+class Runs(NamedTuple):
+  """How often a call has run the model: scalars."""
+
+  all: Any
+  checks: Any  # of these, those that checked a draft
+
+
 class _Loop(NamedTuple):
   carry: decode_lib.Carry
   memory: Any
   done_B: jax.Array
   produced: decode_lib.Produced
-  calls: jax.Array
+  runs: Runs
 
 
 class _Draft(NamedTuple):
@@ -189,7 +196,7 @@ def decode(
   limits: Limits,
   draft_weights: Any = None,
   constrained: Constrained | None = None,
-) -> tuple[decode_lib.Carry, Any, jax.Array, decode_lib.Produced]:
+) -> tuple[decode_lib.Carry, Any, Runs, decode_lib.Produced]:
   """Makes tokens of each active row, as `decode.decode`.
 
   Rows with penalties, biases or a minimum length to reach get no drafts, and
@@ -208,7 +215,7 @@ def decode(
     constrained: what constrained rows may choose; None: no row is.
 
   Returns:
-    (carry, memory, calls of the model, the tokens made).
+    (carry, memory, runs of the model, the tokens made).
   """
   rows = sampling.unpack(packed)
   keys_B = sampler.keys(rows)
@@ -217,15 +224,16 @@ def decode(
   produced = decode_lib.nothing(B, options._replace(buffer=room))
   given = drafter, weights, rows, keys_B, limits, draft_weights, constrained
   run = _Step(model, options.kind, *given)
-  loop = _Loop(carry, memory, ~rows.active_B, produced, jnp.int32(0))
+  runs = Runs(jnp.int32(0), jnp.int32(0))
+  loop = _Loop(carry, memory, ~rows.active_B, produced, runs)
   loop = jax.lax.while_loop(
-    lambda loop: jnp.any(run.active(loop)) & (loop.calls < limits.calls),
+    lambda loop: jnp.any(run.active(loop)) & (loop.runs.all < limits.runs),
     run.advance,
     loop,
   )
   made_B, *buffers = loop.produced
   produced = decode_lib.Produced(made_B, *(x[:, :N] for x in buffers))
-  return loop.carry, loop.memory, loop.calls, produced
+  return loop.carry, loop.memory, loop.runs, produced
 
 
 class _Step(NamedTuple):
@@ -302,7 +310,8 @@ class _Step(NamedTuple):
     carry = decode_lib.Carry(state, logits_BxV, position_B, counted)
     memory = self.drafter.settle(draft.tried, tokens_BxT, made_B)
     done_B = loop.done_B | (active_B & ended_B)
-    return _Loop(carry, memory, done_B, produced, loop.calls + 1)
+    runs = Runs(loop.runs.all + 1, loop.runs.checks + jnp.any(open_BxN))
+    return _Loop(carry, memory, done_B, produced, runs)
 
   def _logprobs(self, rows, logits_BxV, token_B):
     return sampler.logprobs(logits_BxV, token_B, rows, self.kind)

@@ -413,8 +413,8 @@ class Generator:
       begin = time.perf_counter()
       carry, *others, produced = program(self._weights, *arguments)
       if others:
-        memory, calls = others
-        timing.draft_calls += int(jax.device_get(calls))
+        memory, runs = others
+        timing.draft_calls += int(jax.device_get(runs.all))
       made = jax.device_get(produced[:3])  # nobody asks for alternatives
       timing.decode_seconds += time.perf_counter() - begin
       _read(rows, *made)

@@ -22,6 +22,9 @@ from rnn_jax.inference import decode
 
 MATCHED = 3  # the most tokens that a look-up compares
 LEAST = 2
+PAYS = 0.5  # tokens that a check must gain: it takes longer than a step
+CREDIT = 8  # checks that may gain nothing, at first
+PAUSE = 16  # calls without drafts, at most
 
 
 class History(NamedTuple):
@@ -41,7 +44,7 @@ def history(prompts: list[np.ndarray], more: int) -> History:
 
 
 class Recent:
-  """The last tokens of texts that grow, on the host.
+  """The last tokens of texts that grow, on the host, and whether they draft.
 
   Attributes:
     past: a row holds at most twice the tokens that are kept of a longer text.
@@ -58,10 +61,20 @@ class Recent:
     self._kept = kept
     tokens_BxH = np.zeros((B, 2 * kept + room), np.int32)
     self.past = History(tokens_BxH, np.zeros(B, np.int32))
+    self._pause_B = np.zeros(B, np.int32)  # calls, from now on
+    self._next_B = np.ones(B, np.int32)  # the same, of the next pause
+    self._credit_B = np.zeros(B, np.float32)  # checks
+
+  @property
+  def columns(self) -> tuple[np.ndarray, ...]:
+    """All arrays, to move a row."""
+    return *self.past, self._pause_B, self._next_B, self._credit_B
 
   def begin(self, row: int, ids: np.ndarray) -> None:
     """Begins a row's text with these tokens."""
     self.past.length_B[row] = 0
+    self._pause_B[row], self._next_B[row] = 0, 1
+    self._credit_B[row] = CREDIT
     self.add(row, ids[-self._kept :])
 
   def add(self, row: int, ids: Sequence[int] | np.ndarray) -> None:
@@ -73,9 +86,33 @@ class Recent:
     tokens_H[length : length + len(ids)] = ids
     self.past.length_B[row] = length + len(ids)
 
+  def judge(self, row: int, gained: int, checks: int) -> None:
+    """Decides whether a row drafts in the next call.
+
+    A row whose checks have gained too little pauses for 1, 2, 4, ... calls, and
+    drafts in one call between them.
+
+    Args:
+      row: the row.
+      gained: its tokens in this call, beyond one for each run of the model.
+      checks: runs that checked drafts.
+    """
+    if self._pause_B[row]:
+      self._pause_B[row] -= 1
+      return
+    credit = self._credit_B[row] + gained / PAYS - checks
+    self._credit_B[row] = np.clip(credit, 0, CREDIT)
+    if credit < 0:
+      self._pause_B[row] = self._next_B[row]
+      self._next_B[row] = min(2 * self._next_B[row], PAUSE)
+    elif gained:
+      self._next_B[row] = 1
+
   def copy(self, rows: int) -> History:
-    """Returns a copy of the first rows, which a device may keep."""
-    return History(*(x[:rows].copy() for x in self.past))
+    """Returns the texts of the first rows, empty ones of those that pause."""
+    tokens_BxH, length_B = (x[:rows].copy() for x in self.past)
+    length_B[self._pause_B[:rows] > 0] = 0
+    return History(tokens_BxH, length_B)
 
 
 class Lookup(NamedTuple):

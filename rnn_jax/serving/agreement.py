@@ -103,7 +103,7 @@ def drafts(program: widths.Program, start: Start) -> bool:
     None,
     program.unconstrained,
   )
-  fewer = int(jax.device_get(runs)) < start.drafts.buffer
+  fewer = int(jax.device_get(runs.all)) < start.drafts.buffer
   return fewer and _bits(carry, made[1:]) == wanted
 
 

@@ -271,7 +271,7 @@ class Slots:
     self.rows[free] = self.rows[slot]
     columns = *self._table, *self._constrained
     if self._drafts.tokens:
-      columns += self._recent.past
+      columns += self._recent.columns
     for column in columns:
       column[free] = column[slot]
     self._clear(slot)
@@ -351,13 +351,16 @@ class Slots:
         for row in zip(*(x.tolist() for x in best), strict=True)
       ]
     if runs is not None:
+      runs = drafts.Runs(*map(int, jax.device_get(runs)))
       self.drafted['tokens'] += max(call.made_B)
-      self.drafted['runs'] += int(jax.device_get(runs))
+      self.drafted['runs'] += runs.all
     for slot, row in enumerate(rows):
       if row is not None:
         tokens = call.tokens_BxN[slot][: call.made_B[slot]]
         if self._drafts.tokens:
           self._recent.add(slot, tokens)
+        if runs is not None:
+          self._recent.judge(slot, len(tokens) - runs.all, runs.checks)
         row.advance(tokens)
         if row.reason:
           self.free(row)

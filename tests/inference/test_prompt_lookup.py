@@ -25,3 +25,20 @@ def test_of_a_long_text_the_last_tokens_are_kept():
     assert 5 <= length_B[1] <= 10
     assert tokens_BxH.shape == (2, 13)
     assert tokens_BxH[1, : length_B[1]].tolist() == text[-length_B[1] :]
+
+
+def test_a_text_whose_drafts_are_wrong_pauses():
+  recent, drafts = prompt_lookup.Recent(1, kept=5, room=3), []
+  recent.begin(0, np.arange(3))
+  for gained in [0] * 45 + [3] * 20:
+    drafts.append(bool(recent.copy(1).length_B[0]))
+    if drafts[-1]:
+      recent.judge(0, gained, checks=4)
+    else:
+      recent.judge(0, 0, 0)
+  wrong = np.flatnonzero(drafts[:45])
+  # 8 checks for nothing are allowed; then 1, 2, 4, 8, 16 calls have none.
+  assert np.diff(wrong).tolist() == [1, 1, 2, 3, 5, 9, 17]
+  assert all(drafts[drafts.index(True, 45) :])
+  recent.judge(0, 0, 0)  # without a draft nothing is lost
+  assert recent.copy(1).length_B[0] == 3
