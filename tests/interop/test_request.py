@@ -10,7 +10,7 @@ def test_formats_are_found_by_what_they_do():
   assert request.find('hf', 'read').__name__.endswith('formats.hf')
   for direction, names in (
     ('read', "['hf', 'safetensors', 'torch_simple_rnn']"),
-    ('write', "['hf', 'safetensors', 'stablehlo', 'torch_simple_rnn']"),
+    ('write', "['hf', 'onnx', 'safetensors', 'stablehlo', 'torch_simple_rnn']"),
   ):
     with pytest.raises(errors.InputError) as caught:
       request.find('onnx', direction)

@@ -153,8 +153,9 @@ def _of_series(bundle):
 
 def _described(x, like):
   """Returns a leaf of the state before a row, which has one value."""
-  (value,) = np.unique(x)
-  number = value.item()
+  number = 0.0  # of none
+  if x.size:
+    (number,) = np.unique(x).tolist()
   # JSON has no infinity; Python's float and JavaScript's Number read this.
   if not np.isfinite(number):
     number = str(number).replace('inf', 'Infinity')

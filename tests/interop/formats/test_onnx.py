@@ -53,6 +53,7 @@ VARIANTS = {
   'channel mix, sinusoids, a norm after': {
     'model': {'mlp': 'channel_mix', 'positions': 'sinusoidal'}
   },
+  'no taps before a step': {'cell': 'mamba', 'options': {'convolution': 1}},
   'renormed': {'model': {'block': 'renormed', 'mlp_width': 0}},
   'attention of a window with shared keys': {
     'cell': 'attention',
@@ -132,20 +133,21 @@ def draw(B=2, vocabulary=V):
 
 
 def differences(folder, tokens, wanted):
-  """Differences of logits: of a row in two parts, and of steps after one."""
+  """Differences of logits: of a row in parts, and of steps after the first."""
   row, step = (open_graph(folder / f'{name}.onnx') for name in ('row', 'step'))
-  state, first = run(
-    row, begin(folder, len(tokens)), tokens_BxL=tokens[:, :CUT]
-  )
-  _, rest = run(row, state, tokens_BxL=tokens[:, CUT:])
-  rows, steps = [first, rest], [first]
-  for t in range(CUT, L):
-    state, results = run(step, state, tokens_BxL=tokens[:, t : t + 1])
-    steps.append(results)
-  return [
-    relative(np.concatenate([x['logits_BxLxV'] for x in parts], 1), wanted)
-    for parts in (rows, steps)
-  ]
+  steps, *rest = np.split(tokens, [CUT, L - 1], 1)
+  state, first = run(row, begin(folder, len(tokens)), tokens_BxL=steps)
+  made = []
+  for graph, parts in (
+    (row, rest),
+    (step, np.split(tokens[:, CUT:], L - CUT, 1)),
+  ):
+    own, logits = state, [first['logits_BxLxV']]
+    for part in parts:
+      own, results = run(graph, own, tokens_BxL=part)
+      logits.append(results['logits_BxLxV'])
+    made.append(relative(np.concatenate(logits, 1), wanted))
+  return made
 
 
 def relative(made, wanted):
@@ -320,8 +322,25 @@ def test_a_classifier_is_calibrated(tmp_path):
   np.testing.assert_allclose(made['probabilities_BxC'], wanted, rtol=1e-5)
 
 
-def test_a_classifier_of_images(tmp_path):
-  bundle = classifiers.images_bundle()
+@pytest.mark.parametrize(
+  ('cell', 'model'),
+  (
+    ({}, {'bidirectional': True}),
+    ({'name': 'attention', 'sees': 'row', 'heads': 2, 'head_width': 4}, {}),
+    ({'name': 'bdh', 'sees': 'row', 'neurons': 16}, {}),
+  ),
+  ids=('both directions', 'attention', 'bdh'),
+)
+def test_a_classifier_of_images(cell, model, tmp_path):
+  options = dict(cell)
+  raw = raw_config(options.pop('name', 'simple_rnn'))
+  raw.task.name = 'image_classification'
+  raw.data.update(source='images', layout='images', classes=classifiers.CLASSES)
+  raw.data.image.update(size=classifiers.SIZE, channels=1)
+  raw.vision.patch = 2
+  raw.cell.update(options)
+  raw.model.update(model)
+  bundle = bundles.make(raw, tokenizer_lib.Bytes())
   folder = export(bundle, tmp_path / 'model')
   rng = np.random.default_rng(0)
   pixels = rng.integers(0, 256, (3, 4, 4, 1)).astype(np.uint8)

@@ -36,16 +36,19 @@ def _scan(context, equation, values):
   if not scanned:
     return _repeat(context, equation, consts, carry)
   inner = context.body(params['jaxpr'], consts, graph.fresh('body'))
-  outputs = len(equation.outvars) - len(carry)
-  backward = int(params['reverse'])
+  made = len(equation.outvars) - len(carry)
+  backward = {}
+  if params['reverse']:
+    backward['scan_input_directions'] = [1] * len(scanned)
+    if made:
+      backward['scan_output_directions'] = [1] * made
   names = graph.nodes_of(
     'Scan',
     [graph.whole(value) for value in (*carry, *scanned)],
     len(equation.outvars),
     body=inner,
     num_scan_inputs=len(scanned),
-    scan_input_directions=[backward] * len(scanned),
-    scan_output_directions=[backward] * outputs,
+    **backward,
   )
   return [
     context.value(name, out.aval)
