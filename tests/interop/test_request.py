@@ -13,8 +13,8 @@ def test_formats_are_found_by_what_they_do():
     ('write', "['hf', 'onnx', 'safetensors', 'stablehlo', 'torch_simple_rnn']"),
   ):
     with pytest.raises(errors.InputError) as caught:
-      request.find('onnx', direction)
-    assert str(caught.value) == f"--format='onnx': choose one of {names}"
+      request.find('keras', direction)
+    assert str(caught.value) == f"--format='keras': choose one of {names}"
 
 
 def test_an_output_is_new_and_its_folder_is_there(tmp_path):
