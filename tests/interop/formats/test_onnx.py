@@ -258,6 +258,9 @@ def test_weights_of_fewer_bits(form, tmp_path):
 def test_a_process_without_the_package_writes_the_same_text(tmp_path):
   bundle = bundles.make(raw_config(), tokenizer_lib.Bytes())
   folder = export(bundle, tmp_path / 'model')
+  assert {'generate.js', 'index.html'} < {
+    path.name for path in folder.iterdir()
+  }
   prompt = 'the gate'
   environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
   script = "import runpy, sys; sys.modules |= dict.fromkeys(('jax', 'rnn_jax'))"
