@@ -69,6 +69,7 @@ class Graph:
     )
     self._known: dict[tuple, str] = {}  # constants, of the outermost graph
     self._sizes: dict[str, str] = {}  # of symbolic dimensions
+    self._rows: dict[str, tuple[str, str]] = {}  # of the outermost graph
     self._made: set[str] = set()
 
   def fresh(self, hint: str) -> str:
@@ -118,10 +119,37 @@ class Graph:
     """Returns a tensor in another dtype."""
     return self.node('Cast', name, to=TYPES[np.dtype(dtype).name])
 
-  def used_constants(self) -> list[onnx.TensorProto]:
-    """Returns the constants that nodes read, also those of inner graphs."""
-    used = set(_read(self.nodes))
-    return [x for name, x in self.constants.items() if name in used]
+  def build(
+    self,
+    name: str,
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+  ) -> onnx.GraphProto:
+    """Returns the graph, with the nodes and constants that its outputs need."""
+    needed, nodes = {output.name for output in outputs}, []
+    for node in reversed(self.nodes):
+      if needed.intersection(node.output):
+        nodes.append(node)
+        needed.update(_read([node]))
+    constants = [x for key, x in self.constants.items() if key in needed]
+    return onnx.helper.make_graph(nodes[::-1], name, inputs, outputs, constants)
+
+  # Tables of rows in 8 bits, of which a few rows are read.
+
+  def pack_rows(self, name: str, numbers: str, scale: str) -> None:
+    """Lets a tensor's rows be read from 8-bit numbers and scales of rows."""
+    self._root._rows[name] = numbers, scale
+
+  def rows(self, name: str, indices: str) -> str:
+    """Returns the rows of a tensor at indices."""
+    if name not in self._root._rows:
+      return self.node('Gather', name, indices, axis=0)
+    numbers, scale = (
+      self.node('Gather', each, indices, axis=0)
+      for each in self._root._rows[name]
+    )
+    scale = self.unsqueeze(scale, [-1])
+    return self.node('Mul', self.cast(numbers, np.float32), scale)
 
   # Sizes.
 

@@ -74,9 +74,7 @@ def build(
   # The declared order, rather than that of jax's dicts.
   infos.sort(key=lambda info: [*outputs].index(info.name))
   model = onnx.helper.make_model(
-    onnx.helper.make_graph(
-      graph.nodes, program.name, inputs, infos, graph.used_constants()
-    ),
+    graph.build(program.name, inputs, infos),
     opset_imports=[onnx.helper.make_opsetid('', opset)],
     ir_version=IR_VERSION,
     producer_name='rnn_jax',

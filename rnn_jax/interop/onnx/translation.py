@@ -115,7 +115,7 @@ class Context:
         label = inner.graph.node('Identity', label)
       names.append(label)
       infos.append(graph_lib.info(label, value.shape, value.dtype))
-    return onnx.helper.make_graph(inner.graph.nodes, name, declared, infos)
+    return inner.graph.build(name, declared, infos)
 
 
 def opened(closed: Any) -> tuple[Any, Sequence[Any]]:

@@ -74,7 +74,11 @@ class Weights:
     if name in self._axes:
       self._declare(graph, name + SCALE)
       axis = self._axes[name]
-      return graph.node('DequantizeLinear', name, name + SCALE, axis=axis)
+      pair = name, name + SCALE
+      whole = graph.node('DequantizeLinear', *pair, axis=axis)
+      if axis == 0:
+        graph.pack_rows(whole, *pair)
+      return whole
     if self.arrays[name].dtype != np.float32:
       return graph.cast(name, np.float32)
     return name

@@ -45,9 +45,7 @@ def build(function, *arrays):
     for name, value in zip(made, results, strict=True)
   ]
   model = onnx.helper.make_model(
-    onnx.helper.make_graph(
-      graph.nodes, 'test', inputs, infos, graph.used_constants()
-    ),
+    graph.build('test', inputs, infos),
     opset_imports=[onnx.helper.make_opsetid('', 27)],
     ir_version=10,
   )

@@ -39,7 +39,11 @@ def _take_rows(context, equation, data, indices, numbers):
   graph, aval = context.graph, equation.outvars[0].aval
   (axis,) = numbers.start_index_map
   flat = graph.squeeze(graph.whole(indices), [len(indices.shape) - 1])
-  name = graph.node('Gather', graph.whole(data), flat, axis=axis)
+  name = graph.whole(data)
+  if axis == 0:
+    name = graph.rows(name, flat)
+  else:
+    name = graph.node('Gather', name, flat, axis=axis)
   # ONNX has the axes of the indices in the place of the axis.
   count = len(indices.shape) - 1
   offsets = iter(numbers.offset_dims)
