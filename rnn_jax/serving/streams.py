@@ -359,7 +359,8 @@ class Streams:
       self._tick(reading)
     except Exception as error:  # noqa: BLE001, it becomes the answers
       for job in reading:
-        self._end(job, error)
+        if not job.done.done():
+          self._end(job, error)
     self._ticks += 1
     return True
 

@@ -293,6 +293,18 @@ def test_what_the_store_refuses_was_not_read(model, opened, frame, monkeypatch):
       with pytest.raises(records.UnavailableError):
         served.delete(('alice', 's0')).result()
     check_same(model, frame, 's0', served.get(('alice', 's0')), HISTORY)
+  # A stream too many, in the tick that fails, has its own answer.
+  still = opened(options=streams_lib.Options(streams=1))
+  still._restore()
+  with monkeypatch.context() as patch:
+    patch.setattr(still._store, 'write', write)
+    asked = begin(model, still, frame, 's1')
+    failed = still.read(('alice', 's0'), None, [1.0])
+    assert still.step() and not still.step()
+  assert isinstance(asked.exception(), records.QuotaError)
+  assert isinstance(failed.exception(), records.UnavailableError)
+  still.close(0.0)
+  with opened().running() as served:
     value = one(frame, 's0').y.iloc[HISTORY]
     done = served.read(('alice', 's0'), None, [value]).result()
     check_same(model, frame, 's0', done.stream, HISTORY + 1)
