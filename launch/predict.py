@@ -1,4 +1,4 @@
-"""Predicts the classes of rows with a trained run.
+"""Predicts the classes of rows, or series, with a trained run.
 
   python -m launch.predict --workdir=runs/reviews --input=new.csv \\
       --output=predicted.jsonl
@@ -9,7 +9,8 @@ for JSON lines or lines of text from standard input, or, for a model of images,
 an image, a glob or a folder. Each row becomes a JSON line: `id`, the columns of
 the input, `label` and `probabilities`; a given column of such a name is kept as
 input_NAME. With --output=*.csv, *.tsv or *.parquet it becomes a row of such a
-table. See docs/inference.md.
+table. Of a model of series of numbers, --input is a table as in training, and a
+row is a series, or with task 'series_tagging' a step. See docs/inference.md.
 """
 
 import sys

@@ -14,6 +14,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.sources import csv
 from rnn_jax.data.sources import jsonl
+from rnn_jax.data.sources import labelled_series
 from rnn_jax.data.sources import series
 from rnn_jax.data.text import tokenizer
 from rnn_jax.data.text.examples import dialogue
@@ -317,7 +318,7 @@ def test_the_text_classifier_has_its_sample_beside_it():
     'test': 40,
   }
   assert splits['test'].names[0].startswith('T-')
-  assert sum(x.stat().st_size for x in module.SAMPLE.parent.iterdir()) < 120_000
+  assert sum(x.stat().st_size for x in module.SAMPLE.parent.iterdir()) < 150_000
 
 
 def test_the_sample_of_series_has_its_times_beside_it():
@@ -329,6 +330,21 @@ def test_the_sample_of_series_has_its_times_beside_it():
   assert {x: splits[x].names for x in splits} == dict.fromkeys(
     ('train', 'validation', 'test'), ('library', 'pool')
   )
+
+
+def test_the_sample_of_gestures_has_its_classes_in_all_splits():
+  module = importlib.import_module('configs.series_classification')
+  config = resolve.of_data(config_lib.parse(module.get_config()))
+  data = config.data
+  assert data.channels == ('x', 'y') and data.length == 23
+  assert data.classes == ('circle', 'shake', 'swipe')
+  splits = labelled_series.load(data)
+  counts = {x: np.bincount(splits[x].labels).tolist() for x in splits}
+  assert counts == {
+    'train': [16, 16, 16],
+    'validation': [3, 3, 3],
+    'test': [3, 3, 3],
+  }
 
 
 def test_the_sample_of_dialogues_is_one():

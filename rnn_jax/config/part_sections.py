@@ -46,6 +46,7 @@ class Task(Part):
   labels_tokens: ClassVar[bool] = False  # each read token
   reads_images: ClassVar[bool] = False  # not tokens
   reads_series: ClassVar[bool] = False  # of numbers, not tokens
+  series_label: ClassVar[str] = ''  # what a series' label is; '': it has none
   answers: ClassVar[bool] = False  # a boundary ends a prompt; a reply follows
   columns: ClassVar[tuple[str, ...]] = ()  # of a row, together its document
   frames_as: ClassVar[str] = (
@@ -123,6 +124,7 @@ class Data(Part):
     False  # `resolve` finds those that are missing
   )
   holds_series: ClassVar[bool] = False  # of numbers, not texts
+  labels_series: ClassVar[bool] = False  # which have labels
 
   def resolve(self, task: Task) -> typing.Self:
     """Returns the options with those that only the data know.
@@ -168,6 +170,11 @@ class Data(Part):
 
   def refitted(self) -> typing.Self:
     """Returns the options for other documents than those they were made for."""
+    return self
+
+  def holding(self, documents: typing.Any) -> typing.Self:
+    """Returns the options with rows for other documents, if none may be cut."""
+    del documents
     return self
 
   def window_length(self) -> int:

@@ -55,6 +55,14 @@ def _check_task(config):
       "this source has others: they need each other, as 'forecasting' and "
       "'series' do",
     )
+  if data.labels_series != bool(task.series_label):
+    errors.refuse(
+      'data.source',
+      data.source,
+      f'task.name={task.name!r} needs series '
+      f'{"with labels" if task.series_label else "to forecast"}: give '
+      f'{"labelled_series" if task.series_label else "series"!r}',
+    )
   if task.classifies:
     _check_classes(data)
   if task.predicts_all:

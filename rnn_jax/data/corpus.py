@@ -120,7 +120,8 @@ class Corpus:
     """
     first = next(iter(documents.values()))
     documents = dict.fromkeys(documents_lib.SPLITS, first) | documents
-    if not config.task.classifies:  # of classes, one is enough here
+    # Of classes, or numbers, one is enough here.
+    if not (config.task.classifies or config.task.series_label):
       task_module(config.task).check_documents(documents, config)
     path = os.path.join(workdir, tokenizer_training.FILE)
     if not os.path.exists(path):

@@ -7,7 +7,7 @@
 | .jsonl, .csv, .tsv, .parquet | its rows: data.field, data.label |
 | a file of text, or a glob | whole files |
 | prepared:NAME, or its folder | the examples of a split, see launch.prepare |
-| of series of numbers: a table | its series, of each the last horizon |
+| of series of numbers: a table | of each series the last horizon, or label |
 | of images: a folder, a zip, CIFAR-10's tarball | its images by class |
 
 Columns that the run's config doesn't name are 'text' and 'label'.
@@ -26,7 +26,6 @@ from rnn_jax.config import parts
 from rnn_jax.data import columns
 from rnn_jax.data.preparation import prepared
 from rnn_jax.data.sources import images
-from rnn_jax.data.sources import series
 from rnn_jax.data.sources import text
 from rnn_jax.data.sources import tfds
 from rnn_jax.data.tables import rows
@@ -85,7 +84,8 @@ def open_documents(
   documents: documents_lib.Documents
   if config.task.reads_series:
     _check_no_rows(given, options)
-    documents = series.open_file(given, FLAG, config.data)
+    source = config_lib.load('data/sources', config.data.source, 'data.source')
+    documents = source.open_file(given, FLAG, config.data)
   elif config.task.reads_images:
     _check_no_rows(given, options)
     documents = _of_images(given, config.data)

@@ -1,4 +1,4 @@
-"""Predicts classes of texts or images of a split, and scores them.
+"""Predicts classes of texts, images or series of a split, and scores them.
 
 Accuracy counts every example alike, macro-F1 and balanced accuracy (the mean
 recall of classes) every class. Classes are uneven where one has less than half
@@ -16,7 +16,9 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.images import images
+from rnn_jax.data.series import labelled
 from rnn_jax.evaluation import intervals
+from rnn_jax.evaluation import labelled_series
 from rnn_jax.evaluation import reliability
 from rnn_jax.inference import predict as predict_lib
 from rnn_jax.system import activity
@@ -73,12 +75,16 @@ def _chunks(run, split, limit):
   with activity.doing('predicting', count, 'documents') as done:
     for begin in range(0, count, CHUNK):
       numbers = range(begin, min(begin + CHUNK, count))
-      yield numbers, [_content(run.config, documents.read(n)) for n in numbers]
+      yield numbers, [_content(run.config, documents, n) for n in numbers]
       done(len(numbers))
 
 
-def _content(config, content):
+def _content(config, documents, n):
   """Returns a document as the Predictor reads it."""
+  content = documents.read(n)
+  if config.task.series_label:
+    read = labelled.content(content)
+    return labelled_series.series_of(documents.name(n), read)
   if not config.task.reads_images:
     return content
   shape = images.shape(config.data.image)

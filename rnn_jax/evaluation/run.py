@@ -117,6 +117,10 @@ def table(row: Mapping[str, Any]) -> str:
   those that count each class alike are first. Forecasts have a table of their
   own.
   """
+  if 'regressors' in row:
+    from rnn_jax.evaluation import regression
+
+    return regression.table(row['regressors'])
   if 'forecasters' in row:
     from rnn_jax.evaluation.forecasting import comparison
 

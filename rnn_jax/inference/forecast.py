@@ -496,7 +496,7 @@ def check_forecasts(config: Any) -> None:
   Raises:
     InputError: it doesn't; names the task.
   """
-  if not config.task.reads_series:
+  if not config.task.reads_series or config.task.series_label:
     errors.refuse(
       'task.name',
       config.task.name,

@@ -491,6 +491,7 @@ def check_writes(config: config_lib.Config) -> None:
       does = f'predicts {kind}, not text: call predict, or use launch.predict'
     else:
       other = 'forecast' if config.task.reads_series else 'evaluate'
+      other = 'predict' if config.task.series_label else other
       does = f'writes no text: use launch.{other}'
     errors.refuse('task.name', config.task.name, f'its model {does}')
 

@@ -9,6 +9,7 @@
     model.embed(['a text', 'another one'])
     model.score(['how likely is this?'])[0].bits_per_byte
     model.forecast(frame)  # of series of numbers, docs/series.md
+    model.anomalies(frame)
 
 A run that was moved or copied opens without the data that it was trained on.
 """
@@ -29,6 +30,9 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.data.images import codec
 from rnn_jax.data.images import images as images_lib
+from rnn_jax.data.series import labelled
+from rnn_jax.data.series import labelled_tables
+from rnn_jax.inference import anomalies as anomalies_lib
 from rnn_jax.inference import conversation
 from rnn_jax.inference import covariates as covariates_lib
 from rnn_jax.inference import embedding
@@ -172,19 +176,23 @@ class Model:
     return conversation.reply(self.generator, messages, options)
 
   def predict(
-    self, inputs: Input | Sequence[Input], *, threshold: float = 0.0
+    self, inputs: Input | Sequence[Input] | Any, *, threshold: float = 0.0
   ) -> list[predict_lib.Prediction]:
-    """Predicts the class of texts, or of images.
+    """Predicts the class of texts, of images or of series of numbers.
 
     Args:
       inputs: one text or several. Of a model of images: arrays of uint8,
-        height x width x channels, or paths of image files. A text too long for
-        the model loses its end, as in training.
+        height x width x channels, or paths of image files. Of a model of
+        series: a DataFrame, as the table of training but for its labels; an
+        array of series x channels x steps; or a list of arrays of channels x
+        steps. A text too long for the model loses its end, as in training.
       threshold: the label is None where its probability is lower.
 
     Returns:
-      A Prediction for each input, of one input too. It doesn't depend on the
-      other inputs. Of a calibrated run, its probabilities are calibrated.
+      A Prediction for each input, of one input too; of each series of a
+      DataFrame, in the order of their first rows. It doesn't depend on the
+      other inputs. Of a calibrated run, its probabilities are calibrated. Of
+      task 'series_regression' it has a `value`, of 'series_tagging' `labels`.
 
     Raises:
       InputError: the model doesn't classify, an input is of another kind, or
@@ -206,7 +214,8 @@ class Model:
         text, or it is longer than learned positions allow.
     """
     given = self._inputs(inputs)
-    if self.bundle.config.task.classifies:
+    task = self.bundle.config.task
+    if task.classifies or task.series_label:
       return self._predictor.embed(given)
     writer = self.generator
     ids = [writer.prompts.encode(text) for text in given]
@@ -419,6 +428,59 @@ class Model:
     made = [model.forecast(state, horizon, quantiles) for state in states]
     return states, made
 
+  def anomalies(self, frame: Any, *, threshold: float | None = None) -> Any:
+    """Scores how unlikely each reading is, by the forecast before it.
+
+    Args:
+      frame: as of `forecast`; each series is read from its start.
+      threshold: of `anomaly_threshold`; None: no reading is flagged.
+
+    Returns:
+      A pandas DataFrame with a row for each reading: the series, the time, the
+      reading, its `score` in nats, see inference/anomalies.py, and with a
+      threshold whether it is an `anomaly`. The first readings have no score.
+
+    Raises:
+      InputError: the model forecasts no distribution, or as `forecast`.
+    """
+    import pandas as pd
+
+    panel, data = self.detector.panel(frame), self.bundle.config.data
+    found = self.detector.of_panel(panel)
+    names = data.id, data.time, data.value
+    return pd.DataFrame(anomalies_lib.rows(panel, found, threshold, names))
+
+  def anomaly_threshold(
+    self, frame: Any, *, false_alarms: float = anomalies_lib.FALSE_ALARMS
+  ) -> float:
+    """Returns the score above which a reading is an anomaly.
+
+    Args:
+      frame: readings without anomalies that the model wasn't trained on, as of
+        `forecast`.
+      false_alarms: the wanted rate, of readings like these.
+
+    Raises:
+      InputError: there are too few readings for the rate, or as `anomalies`.
+    """
+    found = self.detector.of_panel(self.detector.panel(frame))
+    return anomalies_lib.threshold(found, false_alarms)
+
+  def anomaly_score(self, state: forecast_lib.Stream, reading: float) -> float:
+    """Returns the score of the next reading of a stream, before `observe`.
+
+    Args:
+      state: of `begin` or `observe`.
+      reading: the next one.
+
+    Returns:
+      The score; nan: the reading is missing, or too few came before it.
+
+    Raises:
+      InputError: the reading isn't a finite number, or as `anomalies`.
+    """
+    return self.detector.score(state, reading)
+
   def __repr__(self) -> str:
     config = self.bundle.config
     count = packed_weights.count(self.bundle.params)
@@ -453,6 +515,15 @@ class Model:
     return forecast_lib.Forecaster(self.bundle)
 
   @functools.cached_property
+  def detector(self) -> anomalies_lib.Detector:
+    """What scores readings of series.
+
+    Raises:
+      InputError: the model forecasts no distribution.
+    """
+    return anomalies_lib.Detector(self.bundle)
+
+  @functools.cached_property
   def _predictor(self):
     bundle = self.bundle
     return predict_lib.Predictor(
@@ -460,7 +531,16 @@ class Model:
     )
 
   def _inputs(self, inputs):
-    """Returns a list of texts, or of the pixels of images."""
+    """Returns a list of texts, of the pixels of images, or of series."""
+    if self.bundle.config.task.series_label:
+      if (
+        isinstance(inputs, list)
+        and inputs
+        and (all(isinstance(each, labelled.Series) for each in inputs))
+      ):
+        return inputs
+      options = self.bundle.config.data.table_options('')
+      return labelled_tables.of_frame(inputs, options).series
     reads_images = self.bundle.config.task.reads_images
     if (
       isinstance(inputs, (str, bytes, os.PathLike))

@@ -1,4 +1,4 @@
-"""Predicts classes of texts or images, or labels: one function for all callers.
+"""Predicts classes, labels or numbers: one function for all callers.
 
     predictor = Predictor(config, tokenizer, params)
     predictor.predict(['a film to remember'])[0].label
@@ -16,21 +16,25 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.images import images as images_lib
+from rnn_jax.data.series import labelled
+from rnn_jax.data.series import labelled_examples
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text.examples import classification as examples_lib
 from rnn_jax.inference import classify
 from rnn_jax.inference import decode
 from rnn_jax.inference import generate
 from rnn_jax.inference import sampling
+from rnn_jax.inference import series_outputs
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import calibration
 
-Input = str | bytes | np.ndarray  # a text, or the pixels HxWxC of an image
+# A text, the pixels HxWxC of an image, or a series.
+Input = str | bytes | np.ndarray | labelled.Series
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-  """The class of a text or an image.
+  """The class of a text, an image or a series.
 
   Attributes:
     label: the name of the most likely class, or of the one that the model
@@ -39,13 +43,18 @@ class Prediction:
       the same float32; {} of a model that writes its answer.
     written: what such a model wrote; None of others.
     labels: of a model that labels each character of a text, these labels, a
-      character each; None of others.
+      character each; of one that labels each step of a series, a class each;
+      None of others.
+    value: of a model that predicts a number of a series, that; None of others.
+    name: of a series; None of others.
   """
 
   label: str | None
   probabilities: dict[str, float]
   written: str | None = None
-  labels: str | None = None
+  labels: str | tuple[str, ...] | None = None
+  value: float | None = None
+  name: str | None = None
 
 
 class Predictor:
@@ -67,7 +76,7 @@ class Predictor:
       temperature: of the probabilities; None: they aren't calibrated.
 
     Raises:
-      InputError: it predicts neither classes nor labels.
+      InputError: it predicts neither classes nor labels nor numbers.
     """
     check_predicts(config)
     self._config = config
@@ -78,8 +87,15 @@ class Predictor:
     self._answer = self._classify
     if config.task.reads_images:
       return
+    self._tokenizer = tokenizer
+    if config.task.series_label:
+      self._answer = {
+        labelled.CLASS: self._classify,
+        labelled.NUMBER: self._measure,
+        labelled.STEPS: self._tag,
+      }[config.task.series_label]
+      return
     if config.task.labels_tokens:
-      self._tokenizer = tokenizer
       self._answer = self._label
       return
     self._framing = examples_lib.Framing(
@@ -107,6 +123,11 @@ class Predictor:
     """
     check_threshold(self._config, threshold)
     answers = self._answer(inputs)
+    if self._config.task.series_label:
+      answers = [
+        dataclasses.replace(answer, name=series.name)
+        for answer, series in zip(answers, inputs, strict=True)
+      ]
     if not threshold:
       return answers
     return [_abstained(each, threshold) for each in answers]
@@ -117,7 +138,11 @@ class Predictor:
     Raises:
       InputError: as `predict`.
     """
-    return classify.logits(self._model, self._params, self._read(inputs))
+    read = self._read(inputs)
+    if self._config.task.series_label:
+      outputs = series_outputs.outputs(self._model, self._params, read)
+      return series_outputs.last(outputs, len(self._classes))
+    return classify.logits(self._model, self._params, read)
 
   def embed(self, inputs: Sequence[Input]) -> np.ndarray:
     """Returns the pooled features of each input, NxD, float32.
@@ -125,7 +150,11 @@ class Predictor:
     Raises:
       InputError: as `predict`.
     """
-    return classify.features(self._model, self._params, self._read(inputs))
+    read = self._read(inputs)
+    if self._config.task.series_label:
+      made = series_outputs.features(self._model, self._params, read)
+      return series_outputs.last(made, 0)
+    return classify.features(self._model, self._params, read)
 
   def _classify(self, inputs):
     logits_NxC = self.logits(inputs)
@@ -176,8 +205,29 @@ class Predictor:
     decode = self._tokenizer.decode
     return [Prediction(None, {}, labels=decode(each[1:])) for each in ids]
 
+  def _measure(self, inputs):
+    outputs = series_outputs.outputs(
+      self._model, self._params, self._read(inputs)
+    )
+    scale = labelled_examples.target_scale(self._tokenizer, self._config.data)
+    return [
+      Prediction(None, {}, value=float(scale.invert(each[-1, 0])))
+      for each in outputs
+    ]
+
+  def _tag(self, inputs):
+    outputs = series_outputs.outputs(
+      self._model, self._params, self._read(inputs)
+    )
+    return [
+      Prediction(None, {}, labels=tuple(self._classes[n] for n in each))
+      for each in (x.argmax(-1) for x in outputs)
+    ]
+
   def _read(self, inputs):
-    """Returns the ids of texts, or the pixels of images."""
+    """Returns what the model reads of texts, images or series."""
+    if self._config.task.series_label:
+      return series_outputs.read(inputs, self._tokenizer, self._config.data)
     if not self._config.task.reads_images:
       return [self._framing.question(_text(text)) for text in inputs]
     wanted = images_lib.shape(self._config.data.image)
@@ -192,11 +242,13 @@ class Predictor:
 
 
 def check_predicts(config: config_lib.Config) -> None:
-  """Checks that a config's model predicts classes, or labels of a text.
+  """Checks that a config's model predicts classes, labels or numbers.
 
   Raises:
     InputError: it doesn't; the message says what to call instead.
   """
+  if config.task.series_label:
+    return
   if config.task.reads_series:
     errors.refuse(
       'task.name', config.task.name, 'its model forecasts: use launch.forecast'

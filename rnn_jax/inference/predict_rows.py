@@ -22,6 +22,7 @@ from absl import logging
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.preparation.formats import images as images_format
+from rnn_jax.data.series import labelled_tables
 from rnn_jax.data.tables import csv
 from rnn_jax.data.tables import rows as rows_lib
 from rnn_jax.data.tables import values
@@ -69,7 +70,7 @@ class Row:
   """A row to predict.
 
   Attributes:
-    content: a text, or the pixels of an image.
+    content: a text, the pixels of an image, or a series.
     columns: those of its line before the prediction, the id first.
   """
 
@@ -90,11 +91,12 @@ def open_rows(request: Request, config: config_lib.Config) -> Iterator[Row]:
       a malformed one raises then.
   """
   predict.check_predicts(config)
-  rows = (
-    _images(request, config)
-    if config.task.reads_images
-    else _texts(request, config)
-  )
+  read = _texts
+  if config.task.reads_images:
+    read = _images
+  elif config.task.series_label:
+    read = _series
+  rows = read(request, config)
   first = next(rows, None)
   if first is None:
     errors.refuse('--input', request.input, 'it has no row: fill it')
@@ -107,7 +109,9 @@ def delimiter(request: Request, config: config_lib.Config) -> str:
   Predictions in CSV are separated alike, so that they open where it does.
   """
   source = request.source
-  of_texts = not config.task.reads_images and source.path != standard_input.DASH
+  task = config.task
+  of_texts = not (task.reads_images or task.series_label)
+  of_texts = of_texts and source.path != standard_input.DASH
   if not of_texts or source.known_format() != 'csv':
     return ','
   return csv.dialect(source.path, given=source.delimiter).delimiter
@@ -137,7 +141,7 @@ def write_rows(
         contents = [row.content for row in chunk]
         predictions = model.predict(contents, threshold=threshold)
         pairs = zip(chunk, predictions, strict=True)
-        write([_written(row, prediction) for row, prediction in pairs])
+        write([each for pair in pairs for each in _written(*pair)])
         count += len(chunk)
         done(len(chunk))
       if error is not None:
@@ -174,8 +178,16 @@ def _texts(request, config):
     yield Row(text, _columns(example, request.id, number, left_out))
 
 
-def _images(request, config):
-  """Yields a row for each image file."""
+def _series(request, config):
+  """Yields a row for each series of a table."""
+  _check_no_columns(request, 'series are read as in training')
+  options = config.data.table_options()
+  read = labelled_tables.read(request.input, '--input', options)
+  for each in read.series:
+    yield Row(each, {ID: each.name})
+
+
+def _check_no_columns(request, why):
   for name, value in (
     ('--text', request.text),
     ('--id', request.id),
@@ -183,7 +195,12 @@ def _images(request, config):
     ('--delimiter', request.delimiter),
   ):
     if value:
-      errors.refuse(name, value, 'images are files, no table: leave it out')
+      errors.refuse(name, value, f'{why}: leave it out')
+
+
+def _images(request, config):
+  """Yields a row for each image file."""
+  _check_no_columns(request, 'images are files, no table')
   for path, name in _image_files(request.input):
     yield Row(model_lib.read_image(path, config.data.image), {ID: name})
 
@@ -267,11 +284,19 @@ def _plain(value):
 
 
 def _written(row, prediction):
+  """Yields the rows that are written: one, or one for each step of a series."""
+  if isinstance(prediction.labels, tuple):
+    times = row.content.times or range(len(prediction.labels))
+    for time, label in zip(times, prediction.labels, strict=True):
+      yield row.columns | {'step': time, 'label': label}
+    return
   answer: dict[str, Any] = {'label': prediction.label}
-  if prediction.labels is not None:
+  if prediction.value is not None:
+    answer = {'value': prediction.value}
+  elif prediction.labels is not None:
     answer = {'labels': prediction.labels}
   elif prediction.written is None:
     answer['probabilities'] = prediction.probabilities
   else:
     answer['written'] = prediction.written
-  return row.columns | answer
+  yield row.columns | answer

@@ -131,33 +131,49 @@ def read(
   Returns:
     (carry, the forecasts after the last reading of each row).
   """
-  axis = axes(model)
-  run = functools.partial(_apply, model, params)
 
-  def advance(n, old):
-    reading_Bx1 = given.readings_NxB[n][:, None]
-    window_BxW = jnp.concatenate([old.window_BxW[:, 1:], reading_Bx1], 1)
-    calendar_Bx1xF = given.calendar_NxBxF[n][:, None]
-    inputs = window_BxW[:, None], calendar_Bx1xF, None, _inputs(given, n)
-    state, x_Bx1xD = run('features', old.state, *inputs)
-    x_BxD = x_Bx1xD[:, 0].astype(jnp.float32)
-    live_B = n < given.count_B
-    return jax.tree.map(
-      lambda n, new, old: jnp.where(_along(live_B, n, new.ndim), new, old),
-      axis,
-      Carry(window_BxW, state, x_BxD),
-      old,
-    )
+  def advance(n, carry):
+    return step(model, params, carry, given, n)
 
   carry = jax.lax.fori_loop(0, jnp.max(given.count_B), advance, carry)
-  ahead = None
+  return carry, ahead(model, params, carry, given)
+
+
+def step(
+  model: series_lib.Forecaster,
+  params: PyTree,
+  carry: Carry,
+  given: Given,
+  n: jax.Array,
+) -> Carry:
+  """Reads the n-th reading of each row; arguments as of `read`."""
+  reading_Bx1 = given.readings_NxB[n][:, None]
+  window_BxW = jnp.concatenate([carry.window_BxW[:, 1:], reading_Bx1], 1)
+  calendar_Bx1xF = given.calendar_NxBxF[n][:, None]
+  inputs = window_BxW[:, None], calendar_Bx1xF, None, _inputs(given, n)
+  state, x_Bx1xD = _apply(model, params, 'features', carry.state, *inputs)
+  x_BxD = x_Bx1xD[:, 0].astype(jnp.float32)
+  live_B = n < given.count_B
+  return jax.tree.map(
+    lambda axis, new, old: jnp.where(_along(live_B, axis, new.ndim), new, old),
+    axes(model),
+    Carry(window_BxW, state, x_BxD),
+    carry,
+  )
+
+
+def ahead(
+  model: series_lib.Forecaster, params: PyTree, carry: Carry, given: Given
+) -> Result:
+  """Returns the forecasts after the last reading of each row."""
+  known = None
   if given.covariates is not None:
     known_Bx1xHxK = given.covariates.known_BxHxK[:, None]
-    ahead = series_lib.Covariates(known_Bx1xHxK, None, None)
-  windows = carry.window_BxW[:, None]
-  made = run('forecasts', carry.x_BxD[:, None], windows, ahead)
+    known = series_lib.Covariates(known_Bx1xHxK, None, None)
+  inputs = carry.x_BxD[:, None], carry.window_BxW[:, None], known
+  made = _apply(model, params, 'forecasts', *inputs)
   numbers_BxOxH = jnp.stack([each[:, 0] for each in made.numbers], 1)
-  return carry, Result(numbers_BxOxH, made.loc_BxL[:, 0], made.scale_BxL[:, 0])
+  return Result(numbers_BxOxH, made.loc_BxL[:, 0], made.scale_BxL[:, 0])
 
 
 def _apply(model, params, method, *inputs):

@@ -31,6 +31,7 @@ from rnn_jax.models import experts
 from rnn_jax.models import period
 from rnn_jax.models import remat
 from rnn_jax.models import series
+from rnn_jax.models import series_labels
 from rnn_jax.models import vision
 
 LOGIT, BINS = 16.0, 1024  # bins lie in [-LOGIT, LOGIT]; the rest at the ends
@@ -77,7 +78,8 @@ def layers_of(
   """Returns the observations of each layer on a batch, without dropout.
 
   Args:
-    model: a LanguageModel, a Forecaster, or a Classifier of texts or images.
+    model: a LanguageModel, a Forecaster, a Labeller, or a Classifier of texts
+      or images.
     params: its parameters.
     batch: its rows begin with a zero state.
   """
@@ -113,6 +115,8 @@ def _enter(model, params, batch):
     readings = batch.readings_BxLxW, batch.calendar_BxLxF
     covariates = series.Covariates.of(batch)
     return model.apply({'params': params}, *readings, covariates, method='read')
+  if isinstance(model, series_labels.Labeller):
+    return model.apply({'params': params}, batch.readings_BxLxW, method='read')
   tokens_BxL, starts_BxL = batch.tokens_BxL, batch.starts_BxL
   position_B, _ = model.apply({}, len(tokens_BxL), method='init_state')
   _, x_BxLxD = model.apply(

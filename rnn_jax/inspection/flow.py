@@ -22,6 +22,7 @@ from jax import lax
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.inspection import anatomy
 from rnn_jax.models import series
+from rnn_jax.models import series_labels
 from rnn_jax.models import vision
 
 
@@ -77,7 +78,8 @@ def _rows(model, batch):
 def _gradients(task, params, batch, shape):
   """Returns the gradient of the batch's loss by its embeddings, BxLxD."""
   model, _ = anatomy.body(task.model, params)
-  reads = isinstance(model, (vision.Classifier, series.Forecaster))
+  whole = vision.Classifier, series.Forecaster, series_labels.Labeller
+  reads = isinstance(model, whole)
   entry = 'read' if reads else 'embed'
 
   def loss(shift_BxLxD):

@@ -225,8 +225,15 @@ def _random_series(config, rows, rng):
     weights_BxL=np.ones_like(batch.weights_BxL),
     readings_BxLxW=rng.random(batch.readings_BxLxW.shape, np.float32),
     calendar_BxLxF=rng.random(batch.calendar_BxLxF.shape, np.float32),
-    future_BxLxH=rng.random(batch.future_BxLxH.shape, np.float32),
+    future_BxLxH=_random_targets(config, batch.future_BxLxH.shape, rng),
   )
+
+
+def _random_targets(config, shape, rng):
+  """Returns readings that follow, numbers, or classes by their numbers."""
+  if classes := len(config.data.classes):
+    return rng.integers(0, classes, shape).astype(np.float32)
+  return rng.random(shape, np.float32)
 
 
 def _random_images(config, rows, rng):

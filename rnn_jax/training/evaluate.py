@@ -101,6 +101,8 @@ class Run:
       )
     config = dataclasses.replace(config, data=config.data.refitted())
     name, documents = held_out.open_documents(given, split, config, options)
+    data = config.data.holding(documents)
+    config = dataclasses.replace(config, data=data)
     corpus = corpus_lib.Corpus.of_documents(config, workdir, {name: documents})
     return cls._restore(config, corpus, workdir, which), name
 
@@ -283,7 +285,9 @@ def describe(
   state = jax.eval_shape(lambda: run.programs.task.init_state(1))
   row['state_bytes'] = batch_size.tree_bytes(state)
   if run.config.task.reads_series:
-    return row | {'loss_unit': 'of scaled readings'}
+    of = 'numbers' if run.config.task.series_label else 'readings'
+    in_nats = run.config.data.classes
+    return row if in_nats else row | {'loss_unit': f'of scaled {of}'}
   if not run.config.task.predicts_all:
     row.pop('bits_per_byte', None)  # targets are only part of the text
     return row

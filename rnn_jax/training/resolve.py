@@ -135,6 +135,10 @@ COLUMNS = Resolver(
     'data.window',
     'data.categories',
     'data.category_sizes',
+    'data.table',
+    'data.channels',
+    'data.labels',
+    'data.length',
   ),
   _columns,
 )

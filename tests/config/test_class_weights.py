@@ -53,7 +53,10 @@ def test_other_tasks_have_no_weights_of_classes():
     test_config.changed(task__class_weights='balanced')
   )
   assert message.startswith("task.class_weights='balanced': task.name=")
-  assert "choose one of ['classification', 'image_classification']" in message
+  assert (
+    "choose one of ['classification', 'image_classification', "
+    "'series_classification']"
+  ) in message
   raw = classifiers.raw_texts(answer='word', class_weights='balanced')
   with pytest.raises(
     errors.InputError, match="without task.answer='pooled': leave"

@@ -88,6 +88,12 @@ def origins(given: series_lib.Content, horizon: int) -> range:
   return range(given.begin - 1, len(given.values_N) - 1, horizon)
 
 
+def least(data: Any) -> int:
+  """Returns how many readings a window needs, of section `data`."""
+  W = data.window
+  return max(min(data.season, W) // 2, min(LEAST, W // 2))
+
+
 def steps(
   given: series_lib.Content,
   places: tuple[int, int],
@@ -118,8 +124,7 @@ def steps(
     weights_L *= chosen
   else:
     observed_L = np.sum(~np.isnan(seen_LxW), 1)
-    least = max(min(data.season, W) // 2, min(LEAST, W // 2))
-    weights_L *= observed_L >= least
+    weights_L *= observed_L >= least(data)
   made = rows_lib.Steps(seen_LxW, calendar_LxF, future_LxH, weights_L)
   if covariates is None:
     return made

@@ -100,7 +100,7 @@ def read(path: str, key: str, options: Options = DEFAULT) -> list[Raw]:
       file, the line and the remedy.
   """
   series: list[Raw] = []
-  for file in _files(path, key):
+  for file in existing(path, key):
     series += _read_file(file, key, options)
   names: dict[str, Raw] = {}
   for each in series:
@@ -146,62 +146,81 @@ def of_frame(frame: Any, options: Options) -> list[Raw]:
       'arrays'
     )
   file = 'the future' if options.future else 'the frame'
-  return _Table(frame, file, 0, options).series()
+  return Table(frame, file, 0, options).series()
 
 
-def files(path: str) -> list[str]:
+def files(path: str, suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
   """Returns the files that a path, a glob or a folder names; [] if none."""
   if os.path.isdir(path):
     path = os.path.join(glob.escape(path), '*')
   elif os.path.exists(path):
     return [path]
-  return sorted(x for x in glob.glob(path) if x.lower().endswith(SUFFIXES))
+  return sorted(x for x in glob.glob(path) if x.lower().endswith(suffixes))
 
 
-def _files(path, key):
+def existing(
+  path: str, key: str, suffixes: tuple[str, ...] = SUFFIXES
+) -> list[str]:
+  """Returns the files that a path, a glob or a folder names.
+
+  Raises:
+    InputError: there is none; `key` names the path in the message.
+  """
   if not path:
-    errors.refuse(key, path, f'name a file, one of {SUFFIXES}')
-  if not (found := files(path)):
+    errors.refuse(key, path, f'name a file, one of {suffixes}')
+  if not (found := files(path, suffixes)):
     raise errors.InputError(
-      f'{key}={path!r} matches no file, one of {SUFFIXES}; check the pattern '
+      f'{key}={path!r} matches no file, one of {suffixes}; check the pattern '
       f'(searched in {os.path.abspath(".")})'
     )
+  for file in found:
+    if os.path.splitext(file)[1].lower() not in suffixes:
+      errors.refuse(key, file, f'its name ends with none of {suffixes}')
+    if not os.path.getsize(file):
+      errors.refuse(key, file, 'the file is empty: fill it')
+    bounds.check(4 * os.path.getsize(file), f'{key}={file}', 'split the file')
   return found
 
 
 def _read_file(file, key, options):
-  suffix = os.path.splitext(file)[1].lower()
-  if suffix not in SUFFIXES:
-    errors.refuse(key, file, f'its name ends with none of {SUFFIXES}')
-  if not os.path.getsize(file):
-    errors.refuse(key, file, 'the file is empty: fill it')
-  bounds.check(4 * os.path.getsize(file), f'{key}={file}', 'split the file')
-  if suffix == '.npz':
-    return _read_npz(file, options)
-  if suffix == '.parquet':
-    import pandas as pd  # takes long to import
-
-    try:
-      frame = pd.read_parquet(file)
-    except (OSError, ValueError) as error:
-      raise errors.InputError(
-        f'{file}: not a Parquet table ({errors.first_line(error)}): restore a '
-        'copy'
-      ) from None
-    return _Table(frame, file, 1, options).series()
-  return _Table(_read_csv(file), file, 2, options).series()
+  if file.lower().endswith('.npz'):
+    return _of_arrays(read_npz(file), file, options)
+  return Table(*read_frame(file), options).series()
 
 
-def _read_npz(file, options):
+def read_frame(file: str) -> tuple[Any, str, int]:
+  """Returns (a CSV or Parquet table, its file, the line of its first row).
+
+  Raises:
+    InputError: it isn't a table.
+  """
+  if not file.lower().endswith('.parquet'):
+    return _read_csv(file), file, 2
+  import pandas as pd  # takes long to import
+
+  try:
+    return pd.read_parquet(file), file, 1
+  except (OSError, ValueError) as error:
+    raise errors.InputError(
+      f'{file}: not a Parquet table ({errors.first_line(error)}): restore a '
+      'copy'
+    ) from None
+
+
+def read_npz(file: str) -> dict[str, np.ndarray]:
+  """Returns the arrays of an .npz by their names.
+
+  Raises:
+    InputError: it isn't one.
+  """
   try:
     with np.load(file, allow_pickle=False) as given:
-      arrays = {name: given[name] for name in given.files}
+      return {name: given[name] for name in given.files}
   except (OSError, ValueError, KeyError) as error:
     raise errors.InputError(
       f'{file}: not an .npz of numbers ({errors.first_line(error)}): write it '
       'with numpy.savez(FILE, name=array)'
     ) from None
-  return _of_arrays(arrays, file, options)
 
 
 def _of_arrays(arrays, file, options):
@@ -260,7 +279,7 @@ def _read_csv(file):
     raise errors.InputError(f'{file}: {reason}: correct that line') from None
 
 
-class _Table:
+class Table:
   """A table and the place of its rows.
 
   Args:

@@ -216,7 +216,7 @@ def split(
       f"cannot fill {needed} splits by document: set data.split_by='position', "
       'or give more files'
     )
-  order = _shuffled(documents)
+  order = shuffled(documents)
   counts = [
     max(1, len(order) * percentage // 100) if percentage else 0
     for percentage in percentages
@@ -310,8 +310,8 @@ def skip_to_character(text: bytes) -> int:
   return skip
 
 
-def _shuffled(documents):
-  """Returns the documents by the hashes of their names."""
+def shuffled(documents: Documents) -> np.ndarray:
+  """Returns the numbers of documents by the hashes of their names."""
   names, hashes = documents.reader.names, bytearray()
   for unit in documents.units.tolist():
     hashes += hashlib.sha256(names[unit].encode()).digest()[:16]

@@ -50,6 +50,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   from rnn_jax.interop.onnx import weights as weights_lib
 
   task = bundle.config.task
+  _check(bundle.config)
   form = target.dtype or weights_lib.FORMATS[0]
   opset = model_file.check_opset(target.opset)
   exported = programs.of(bundle)
@@ -73,6 +74,23 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     _dump(part / 'interface.json', interface)
     if not (task.reads_images or task.reads_series):
       _write_vocabulary(part, bundle, scripts='step' in models)
+
+
+def _check(config):
+  """Checks that a model of series has a form in ONNX."""
+  task, data = config.task, config.data
+  if task.series_label:
+    errors.refuse(
+      'task.name', task.name, 'it has no ONNX form: of series, forecasters have'
+    )
+  if task.reads_series and (names := data.known + data.observed + data.static):
+    errors.refuse(
+      'data', names, 'a forecaster with covariates has no ONNX form'
+    )
+  if task.reads_series and task.head == 'negative_binomial':
+    errors.refuse(
+      'task.head', task.head, "it has no ONNX form: train with 'quantiles'"
+    )
 
 
 def _write_vocabulary(folder, bundle, scripts):

@@ -40,9 +40,11 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   platforms = target.platforms or PLATFORMS[:1]
   _check(batch_size, platforms)
   task = bundle.config.task
-  if not (task.writes_text or task.classifies):
+  if task.reads_series or not (task.writes_text or task.classifies):
     errors.refuse(
-      'task.name', task.name, 'its model writes no text and predicts no class'
+      'task.name',
+      task.name,
+      'its model writes no text, and predicts no class of one',
     )
   make = programs.step if task.writes_text else programs.probabilities
   program = make(bundle, batch_size, platforms)

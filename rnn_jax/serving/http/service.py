@@ -124,6 +124,10 @@ class Service:
       errors.refuse(
         'task.name', config.task.name, 'it reads images: use launch.predict'
       )
+    if config.task.series_label:
+      errors.refuse(
+        'task.name', config.task.name, 'it reads series: use launch.predict'
+      )
     if config.task.reads_series:
       forecast.check_forecasts(config)
     elif not config.task.classifies:
