@@ -20,12 +20,11 @@ ROWS, LENGTH, VOCABULARY = 2, 256, 512
 CELLS = {
   'LinearAttention, gated': (
     *('simple_rnn', 'gla', 'retnet', 'hgrn2', 'mamba2', 'mlstm', 'bdh'),
-    *('mamba', 'rg_lru', 'qrnn'),
   ),
   'LinearAttention, gated_delta': ('deltanet', 'gated_deltanet', 'kda'),
   'LSTM': ('lstm',),
   'GRU': ('gru',),
-  'Scan': ('rwkv7', 'slstm', 'min_lstm', 'rhn'),
+  'Scan': ('mamba', 'rg_lru', 'qrnn', 'rwkv7', 'slstm', 'min_lstm', 'rhn'),
   'MatMul, Softmax': ('attention', 'latent_attention'),
 }
 OPSETS = 27, 21

@@ -5,9 +5,8 @@ within a row. Recurrences become operators of ONNX:
 
     gated, with a matrix state    LinearAttention, rule 'gated'
     the delta rule                LinearAttention, rule 'gated_delta'
-    elementwise and linear        LinearAttention with heads of one number
     LSTM, GRU                     LSTM, GRU
-    others                        Scan over the cell's step
+    others                        Scan over the steps; none in a single step
 
 An older opset has no LinearAttention: those are a Scan as well.
 The numbers are those of the cell's step, which defines it.
@@ -101,20 +100,10 @@ class _Exporting(devices.OneDevice):
     u_BxLxS: jax.Array,
     **options: Any,
   ) -> tuple[jax.Array, jax.Array]:
+    """LinearAttention with a head for each number is slower than a Scan."""
     _check_whole(options)
-    if self._plain:
-      return linear_scan.recurrence(
-        state_BxS, f_BxLxS, u_BxLxS, impl=self._plain
-      )
-    ones = jnp.ones((*u_BxLxS.shape, 1), jnp.float32)
-    state, h = operators.linear_attention(
-      state_BxS[..., None, None],
-      ones,
-      ones,
-      u_BxLxS[..., None],
-      jnp.log(f_BxLxS)[..., None],
-    )
-    return state[..., 0, 0], h[..., 0]
+    impl = 'step' if self._single else 'scan'
+    return linear_scan.recurrence(state_BxS, f_BxLxS, u_BxLxS, impl=impl)
 
   def attend(
     self,

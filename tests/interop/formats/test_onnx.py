@@ -40,6 +40,7 @@ V, L, CUT = 21, 11, 4
 OPERATORS = {
   'gru': 'GRU',
   'lstm': 'LSTM',
+  **dict.fromkeys(('mamba', 'qrnn', 'rg_lru'), 'Scan'),
   **dict.fromkeys(('min_lstm', 'rhn', 'rwkv7', 'slstm'), 'Scan'),
   **dict.fromkeys(('attention', 'latent_attention'), 'If'),
 }  # in a row; of others LinearAttention
@@ -186,7 +187,7 @@ def test_other_parts(name, tmp_path):
   assert_same(bundle, export(bundle, tmp_path / 'model'))
 
 
-@pytest.mark.parametrize('cell', ('simple_rnn', 'gated_deltanet', 'rg_lru'))
+@pytest.mark.parametrize('cell', ('simple_rnn', 'gated_deltanet'))
 def test_an_older_opset_has_loops(cell, tmp_path):
   bundle = bundles.make(raw_config(cell))
   folder = export(bundle, tmp_path / 'model', opset=21)
