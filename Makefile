@@ -51,6 +51,7 @@ comma := ,
 created := $(VENV)/.created-$(python_version)
 run_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-run
 test_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-test
+docs_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-docs
 peers_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-peers
 beam_stamp := $(VENV)-beam/.installed-$(python_version)-$(ACCELERATOR)
 # What Apache Beam needs in older versions than those of constraints.txt.
@@ -59,7 +60,7 @@ beam_older := numpy|pillow|protobuf|pyarrow|python-dateutil
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help train test test-quick test-peers test-beam test-other test-isa lint format \
+.PHONY: help train test test-quick test-peers test-beam test-other test-isa lint format docs \
   env clean
 
 help: ## Show this list
@@ -124,6 +125,9 @@ format: $(test_stamp) ## Format the code and fix what lint can fix
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
 
+docs: $(docs_stamp) ## Build the documentation site, in build/site
+	$(python) -m sphinx -q -W --keep-going -c docs/site docs build/site
+
 env: $(test_stamp) ## Create the environment only
 
 wheel: $(test_stamp) ## Build a wheel with C++ libraries, in dist/
@@ -155,6 +159,10 @@ $(test_stamp): $(created) pyproject.toml constraints.txt
 
 $(peers_stamp): $(test_stamp)
 	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore$(comma)hf$(comma)lm-eval$(comma)wandb)
+	@touch $@
+
+$(docs_stamp): $(test_stamp)
+	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)docs)
 	@touch $@
 
 # An environment of its own, which finds all other packages in VENV.

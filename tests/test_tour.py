@@ -93,6 +93,6 @@ def test_the_tour_ends_with_labelled_rows(run):
 
 @pytest.mark.slow
 def test_the_notebook_of_series_ends_with_a_stream(run):
-  pictures, _, value = run('series.ipynb', SERIES, SMALL)
+  pictures, _, value = run('series_tour.ipynb', SERIES, SMALL)
   assert len(pictures) == 3
   assert value is True
