@@ -21,6 +21,7 @@ UNTIMED = {
   'corpus',
   'gpu',
   'memory',
+  'onnx',
   'meshes',
   'partitioner',
   'planning',
