@@ -33,7 +33,7 @@ def test_every_key_is_listed_once_in_its_section():
   for kind in parts.KINDS:
     for name in parts.names(kind.folder):
       assert f'\n### `{name}`\n' in text
-  assert '| `data.length` | `256` | from 1 |' in text
+  assert '| `data.length` | `256` | tokens of' in text
   assert 'a file of rnn_jax/cells, or your module' in text
 
 

@@ -33,6 +33,7 @@ extensions = ['myst_nb']
 source_suffix = {'.md': 'myst-nb', '.ipynb': 'myst-nb'}
 exclude_patterns = ['site/*', 'cluster/*']
 templates_path = []
+smartquotes = False  # code is in many sentences
 html_theme = 'furo'
 html_title = f'rnn_jax {release}'
 html_static_path = ['static']

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import inspect
 import io
+import re
 import textwrap
 import tokenize
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from rnn_jax.config import parts
 from rnn_jax.config import values
 
 NO_KEYS = dataclasses.make_dataclass('NoKeys', [])
-HEAD = '| key | default | limits | meaning |', '|---|---|---|---|'
+HEAD = '| key | default | meaning |', '|---|---|---|'
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -56,9 +57,15 @@ def _rows(section, prefix, without=()) -> Iterator[str]:
     if dataclasses.is_dataclass(value):
       yield from _rows(type(value), f'{key}.')
       continue
-    cells = f'`{key}`', f'`{value!r}`', values.describe(field.metadata)
-    about = comments.get(field.name, '')
-    yield f'| {" | ".join(map(_cell, (*cells, about)))} |'
+    about = comments.get(field.name, '').rstrip('.'), _limits(field.metadata)
+    cells = f'`{key}`', f'`{value!r}`', '; '.join(filter(None, about))
+    yield f'| {" | ".join(map(_cell, cells))} |'
+
+
+def _limits(metadata):
+  """Returns what `--help` says of values, with keys as code."""
+  text = values.describe(metadata)
+  return re.sub(r'\b[a-z]+\.[a-z_0-9]+(=[^,;]+)?', r'`\g<0>`', text)
 
 
 def _cell(text):
