@@ -30,6 +30,7 @@ NANOSECONDS = {
   'W': 7 * 86400 * 10**9,
 }
 UNITS = (*NANOSECONDS, 'B', 'M')
+MONTH, YEAR = np.timedelta64(1, 'M'), np.timedelta64(1, 'Y')
 DAY = NANOSECONDS['D']
 MIN_MONTH = 28 * DAY
 # Of a unit: steps of a season, and of the M4 competition's horizon.
@@ -124,14 +125,11 @@ class Frequency(NamedTuple):
   def _of_months(self, start, months_N):
     first = _months(np.int64(start))
     day = int((_days(np.int64(start)) - first.astype('M8[D]')).astype(int))
-    begin_N = (first + months_N).astype('M8[D]')
-    last_N = (first + months_N + 1).astype('M8[D]') - begin_N - 1
-    at_end = day == int(
-      ((first + 1).astype('M8[D]') - first.astype('M8[D]')).astype(int) - 1
-    )
-    day_N = np.where(
-      at_end, last_N.astype(int), np.minimum(day, last_N.astype(int))
-    )
+    month_N = first + np.asarray(months_N).astype('m8[M]')
+    begin_N = month_N.astype('M8[D]')
+    last_N = _length(month_N, MONTH) - 1
+    at_end = day == _length(first, MONTH) - 1
+    day_N = np.where(at_end, last_N, np.minimum(day, last_N))
     days_N = begin_N + day_N.astype('m8[D]')
     return days_N.astype('M8[ns]').astype(np.int64) + start % DAY
 
@@ -239,5 +237,10 @@ def _phase(cycle, times_N):
   days_N = _days(times_N)
   years_N = days_N.astype('M8[Y]')
   begin_N = years_N.astype('M8[D]')
-  length_N = ((years_N + 1).astype('M8[D]') - begin_N).astype(int)
-  return (days_N - begin_N).astype(int) / length_N
+  return (days_N - begin_N).astype(int) / _length(years_N, YEAR)
+
+
+def _length(begin, unit):
+  """Returns the days of months or years."""
+  days = (begin + unit).astype('M8[D]') - begin.astype('M8[D]')
+  return days.astype(int)
