@@ -5,9 +5,7 @@
 The files are data/archive/NAME/NAME_TRAIN.ts and NAME_TEST.ts in the current
 folder, of https://www.timeseriesclassification.com; package aeon has them, too.
 Each data set has its published split: nothing of the training part is held out,
-and the last step is evaluated. Beside it, the accuracy that aeon 1.6.0's
-MiniRocketClassifier(random_state=0) has on the same files is .989, 1.000, .863,
-.993 and .963, in this order; series of JapaneseVowels are padded with zeros.
+and the last step is evaluated.
 """
 
 from rnn_jax.experiments import grid

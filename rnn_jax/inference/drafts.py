@@ -181,7 +181,7 @@ class _Draft(NamedTuple):
   tried: Any  # what the drafter settles
   tokens_BxN: jax.Array
   forced_BxN: jax.Array  # whether a constraint allows no other token
-  open_BxN: jax.Array  # whether a token may count
+  open_BxN: jax.Array  # whether a token may be kept
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(4, 5))
@@ -344,7 +344,7 @@ class _Step(NamedTuple):
     """Compares a draft with what rows choose after the tokens before.
 
     Returns:
-      (whether a token is the same, BxN; log-probabilities of the draft, as of
+      (whether each token agrees, BxN; log-probabilities of the draft, as of
       sampler.logprobs, BxN...).
     """
     B, N = draft.tokens_BxN.shape

@@ -127,7 +127,7 @@ class Lookup(NamedTuple):
     token_B: jax.Array,
     choose: Callable[..., jax.Array],
   ) -> tuple[History, jax.Array, jax.Array]:
-    """Returns (the history with a token, tokens_BxN after it, found_B)."""
+    """Returns (the history and a token, drafts tokens_BxN, found_B)."""
     del weights, choose
     row_B = jnp.arange(len(token_B))
     tokens_BxH = past.tokens_BxH.at[row_B, past.length_B].set(token_B)

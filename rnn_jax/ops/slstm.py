@@ -73,7 +73,8 @@ def recurrence(
 
   Raises:
     ValueError: shapes that disagree.
-    NotImplementedError: the library isn't available; or on a second derivative.
+    NotImplementedError: the library isn't available, or a second derivative
+      is taken.
   """
   heads, width = kernel_HxKx_.shape[:2]
   rows = u_BxLx_.shape[0], heads * width

@@ -260,7 +260,7 @@ class Streams:
     return sum(x.nbytes for x in jax.tree.leaves(self._reader.fresh))
 
   def card(self) -> dict[str, Any]:
-    """Returns what clients are told of the forecasts."""
+    """Returns the forecasts as clients get them."""
     model = self.model
     return {
       'frequency': str(model.frequency) if model.frequency.unit else None,

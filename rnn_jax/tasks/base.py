@@ -9,10 +9,12 @@ import jax
 from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.models import blocks
 from rnn_jax.models import segments
 
 Sums = dict[str, jax.Array]
 PyTree = Any
+Rngs = dict[str, jax.Array]
 
 
 class Task:
@@ -25,6 +27,7 @@ class Task:
   model: Any
   # Whether the loss reads what adapters change: models/adapters.py, UNCHANGED.
   reads_unchanged: bool = False
+  _drops: bool = False  # whether the model has dropout
   _steps: int  # of a segment, remat.segment; 0: the whole row
 
   def _segment(
@@ -54,6 +57,10 @@ class Task:
     """Returns the recurrent state before a text, for B rows."""
     return self.model.bind({}).init_state(B)
 
+  def state_axes(self) -> PyTree:
+    """Returns the logical axes of the recurrent state, a tree like it."""
+    return self.model.bind({}).state_axes()
+
   def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
     """Returns a batch of padding."""
     return rows_lib.blank(rows, length)
@@ -61,6 +68,12 @@ class Task:
   def logical_axes(self) -> dict[str, str]:
     """Returns the logical axes of the parameters by path, see shapes.py."""
     return self.model.logical_axes()
+
+  def _rngs(self, key: jax.Array | None, n: jax.Array | int = 0) -> Rngs:
+    """Returns the keys of dropout of segment `n`; none if nothing drops."""
+    if key is None or not self._drops:
+      return {}
+    return blocks.dropout_keys(key, n)
 
   def loss(
     self,

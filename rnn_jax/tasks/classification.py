@@ -142,9 +142,7 @@ class Task(base.Task):
 
   def _segment(self, params, key, state, batch, n):
     """Returns (state, sums) of segment number `n` of the rows."""
-    rngs = {}
-    if key is not None and self._drops:
-      rngs = blocks.dropout_keys(key, n)
+    rngs = self._rngs(key, n)
     (state, x_BxLxD, logits_BxLxC), routes = experts.apply(
       self.model,
       params,

@@ -128,10 +128,6 @@ class Task(base.Task):
     )['params']
     return blocks.scaled(params, key, self._config.model)
 
-  def state_axes(self) -> PyTree:
-    """Returns the logical axes of the recurrent state, a tree like it."""
-    return self.model.bind({}).state_axes()
-
   def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
     """Returns a batch of padding."""
     data: Any = self._config.data
@@ -158,9 +154,7 @@ class Task(base.Task):
       dict of scalars: 'objective', 'loss', 'error' and 'weight', the number of
       steps.
     """
-    rngs = {}
-    if key is not None and self._drops:
-      rngs = blocks.dropout_keys(key)
+    rngs = self._rngs(key)
     (state, forecasts), routes = experts.apply(
       self.model,
       params,

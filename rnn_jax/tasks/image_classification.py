@@ -127,9 +127,7 @@ class Task(base.Task):
       images with label smoothing. `sums` is a dict of scalars: 'objective',
       'loss' in nats, 'weight', the number of images, and 'hits'.
     """
-    rngs = {}
-    if key is not None and self._drops:
-      rngs = blocks.dropout_keys(key)
+    rngs = self._rngs(key)
     logits_BxC, routes = experts.apply(
       self.model, params, batch.image_BxHxWxC, rngs=rngs
     )

@@ -76,10 +76,6 @@ class Task(base.Task):
     params = self.model.init(key, state, tokens)['params']
     return blocks.scaled(params, key, self._model_config)
 
-  def state_axes(self) -> PyTree:
-    """Returns the logical axes of the recurrent state, a tree like it."""
-    return self.model.bind({}).state_axes()
-
   def _segment(self, params, key, state, batch, n):
     """Returns (state, sums) of segment number `n` of the rows."""
     rngs = self._rngs(key, n)
@@ -88,11 +84,6 @@ class Task(base.Task):
     state, x_BxLxD, routes = self.features(params, rngs, state, batch)
     sums = self.head_sums({'params': params}, x_BxLxD, batch)
     return state, self.with_load(sums, routes, batch)
-
-  def _rngs(self, key, n=0):
-    if key is None or not self._drops:
-      return {}
-    return blocks.dropout_keys(key, n)
 
   def features(
     self,

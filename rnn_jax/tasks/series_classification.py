@@ -105,10 +105,6 @@ class Task(base.Task):
     params = self.model.init(key, self.init_state(1), readings)['params']
     return blocks.scaled(params, key, self._config.model)
 
-  def state_axes(self) -> PyTree:
-    """Returns the logical axes of the recurrent state, a tree like it."""
-    return self.model.bind({}).state_axes()
-
   def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
     """Returns a batch of padding."""
     return rows_lib.blank_series(rows, length, self._config.data.widths)
@@ -133,9 +129,7 @@ class Task(base.Task):
       dict of scalars: 'objective', 'loss', 'weight', the number of targets, and
       those of `target_sums`.
     """
-    rngs = {}
-    if key is not None and self._drops:
-      rngs = blocks.dropout_keys(key)
+    rngs = self._rngs(key)
     (state, out_BxLxO), routes = experts.apply(
       self.model,
       params,

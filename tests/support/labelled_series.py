@@ -4,8 +4,13 @@ import numpy as np
 import pandas as pd
 
 from rnn_jax import config as config_lib
-from rnn_jax.training import resolve
+from tests.support import series
 
+TASKS = {  # the label of each
+  'series_classification': 'class',
+  'series_regression': 'number',
+  'series_tagging': 'steps',
+}
 CLASSES = 'rising', 'falling'
 CHANNELS = 'a', 'b'
 
@@ -46,7 +51,7 @@ def frame(count=24, seed=0, label='class'):
 
 
 def raw_config(path, task='series_classification', **changes):
-  """The raw config of a small model, which trains in a second."""
+  """The raw config of a small model, trained for four steps."""
   raw = config_lib.default(task=task, source='labelled_series')
   raw.data.update(
     path=str(path),
@@ -66,7 +71,4 @@ def raw_config(path, task='series_classification', **changes):
   return raw
 
 
-def corpus(raw):
-  """The resolved config and the corpus of an unparsed one."""
-  resolved = resolve.resolve(config_lib.parse(raw))
-  return resolved.config, resolved.corpus
+corpus = series.corpus

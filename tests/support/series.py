@@ -63,7 +63,7 @@ def future(table, count=5):
 
 
 def raw_config(path, **changes):
-  """The raw config of a small forecaster, which trains in a second."""
+  """The raw config of a small forecaster, trained for four steps."""
   raw = config_lib.default(task='forecasting', source='series')
   raw.data.update(
     path=str(path),

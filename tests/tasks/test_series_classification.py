@@ -15,11 +15,7 @@ from tests.support import labelled_series
 from tests.support import launchers
 from tests.support import shared
 
-TASKS = {
-  'series_classification': 'class',
-  'series_regression': 'number',
-  'series_tagging': 'steps',
-}
+TASKS = labelled_series.TASKS
 
 
 @pytest.fixture(scope='module', autouse=True)
