@@ -22,6 +22,7 @@ THEIRS = 'float32', 'bfloat16', 'int8_blocks', 'int4'  # llama.cpp's too
 CLOSEST = {'int8': 'int8_blocks'}  # of llama.cpp's
 TRAINED = 'the default job, trained'
 LOADS = 5  # processes
+ROUNDS = 7  # with and without drafts
 STEPS = 'import', 'load', 'token'
 OUR_FILE, PACKED_NOW, THEIR_FILE = 'packed file', 'packed now', 'llama.cpp'
 LOADED = {
@@ -30,6 +31,8 @@ LOADED = {
   THEIR_FILE: 'loading, llama.cpp, {}',
 }
 DOCUMENTS, BYTES = 24, 6000  # of the trained model's split
+CONTINUED, PROMPT = 8, 1500  # of these documents, characters of each
+NEW_TOKENS = 256  # of each text
 SMALL = {
   'new_tokens': 2,
   'sizes': {'vocabulary': 64, 'model.width': 32, 'model.layers': 1},
@@ -58,7 +61,7 @@ def cases(quick: bool) -> list[case.Case]:
   listed += _loading(quick)
   steps = {'steps': 4, 'small': True} if quick else {}
   listed.append(
-    case.Case(TRAINED, 'suites.weights.quality', steps, 0, timeout=3600.0)
+    case.Case(TRAINED, 'suites.weights.trained', steps, ROUNDS, timeout=3600.0)
   )
   return listed
 
@@ -82,10 +85,11 @@ def _loading(quick):
       )
 
 
-def quality(steps: int = 1700, small: bool = False) -> tables.Row:
-  """Trains the default job, and rounds its matrices to each format.
+def trained(repeats: int, steps: int = 1700, small: bool = False) -> tables.Row:
+  """Trains the default job, rounds its matrices, and lets it draft.
 
   Args:
+    repeats: rounds with and without drafts.
     steps: of training.
     small: whether the model is a tiny one, for a rehearsal.
 
@@ -93,6 +97,7 @@ def quality(steps: int = 1700, small: bool = False) -> tables.Row:
     {'formats': {format: {'bits_per_byte', 'kl'}}}: of the first DOCUMENTS of
     the validation split, BYTES of each; the mean of a token's Kullback-
     Leibler divergence from what float32 predicts to what the format does, nats.
+    {'drafts': see workloads.drafted.in_turns}: of CONTINUED documents.
   """
   import pathlib
   import tempfile
@@ -101,7 +106,9 @@ def quality(steps: int = 1700, small: bool = False) -> tables.Row:
   import jax.numpy as jnp
 
   from benchmarks.suites import compression
+  from benchmarks.workloads import drafted
   from configs import stdlib_bpe
+  from rnn_jax.inference import generate
   from rnn_jax.inference import model as model_lib
   from rnn_jax.training import evaluate
 
@@ -137,7 +144,14 @@ def quality(steps: int = 1700, small: bool = False) -> tables.Row:
         'bits_per_byte': bits / sum(len(t.encode()) for t in texts),
         'kl': float(jnp.mean(jnp.concatenate(kl))),
       }
-  return {'formats': found, 'steps': steps}
+    prompts = [text[:PROMPT] for text in texts[:CONTINUED]]
+    generators = [
+      generate.Generator.from_bundle(bundle, FORMATS[0], batch_invariant)
+      for batch_invariant in (False, True)
+    ]
+    count = 8 if small else NEW_TOKENS
+    drafts = drafted.in_turns(*generators, prompts, repeats, count)
+  return {'formats': found, 'steps': steps, 'drafts': drafts}
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
@@ -181,6 +195,24 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       [
         (name, f'{own["bits_per_byte"]:.4f}', f'{own["kl"]:.1e}')
         for name, own in row['formats'].items()
+      ],
+    )
+  if 'drafts' in row:
+    yield (
+      f'The same model writes {CONTINUED} texts, one at a time, with drafts of '
+      'several tokens by prompt lookup; the texts are equal to the bit. The '
+      'time is relative to that without drafts, with its 95 % interval:'
+    )
+    yield tables.table(
+      'sampling | tokens drafted | tokens a run of the model | time',
+      [
+        (
+          own['sampling'],
+          own['draft_tokens'],
+          f'{own["tokens_a_call"]:.2f}',
+          f'{own["ratio"]:.2f} ({own["low"]:.2f} to {own["high"]:.2f})',
+        )
+        for own in row['drafts']
       ],
     )
   yield tables.unmeasured(cases(False), rows)
