@@ -20,6 +20,7 @@ XLA = 'float32, XLA'  # not packed
 FORMATS = 'float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'
 THEIRS = 'float32', 'bfloat16', 'int8_blocks', 'int4'  # llama.cpp's too
 CLOSEST = {'int8': 'int8_blocks'}  # of llama.cpp's
+READING = 'reading memory'
 TRAINED = 'the default job, trained'
 LOADS = 5  # processes
 ROUNDS = 7  # with and without drafts
@@ -58,6 +59,8 @@ def cases(quick: bool) -> list[case.Case]:
     given = {'format': '', 'rows': rows, **small}
     base = f'llama.cpp, float32, rows {rows}'
     listed.append(case.Case(f'{XLA}, rows {rows}', workload, given, base=base))
+  given = {'mebibytes': 16 if quick else 1024}
+  listed.append(case.Case(READING, 'workloads.peaks.reading', given, 20))
   listed += _loading(quick)
   steps = {'steps': 4, 'small': True} if quick else {}
   listed.append(
@@ -156,16 +159,22 @@ def trained(repeats: int, steps: int = 1700, small: bool = False) -> tables.Row:
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Tokens/s of all rows together, and the time relative to llama.cpp's in the
-  same or the closest format.
+  same or the closest format. The limit is what reading the weights once takes.
   """
   names = [XLA, *FORMATS, *(f'llama.cpp, {name}' for name in THEIRS)]
   named = {
     name: {n: rows.get(f'{name}, rows {n}', {}) for n in ROWS} for name in names
   }
   yield tables.table(
-    'weights | MB | ' + ' | '.join(f'tokens/s, rows {n}' for n in ROWS),
+    'weights | MB | limit, 1 row | '
+    + ' | '.join(f'tokens/s, rows {n}' for n in ROWS),
     [
-      (name, _megabytes(found), *(_rate(found[n], rows) for n in ROWS))
+      (
+        name,
+        _megabytes(found),
+        _limit(found[1], rows.get(READING, {})),
+        *(_rate(found[n], rows) for n in ROWS),
+      )
       for name, found in named.items()
     ],
   )
@@ -221,6 +230,12 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
 def _megabytes(found):
   sizes = [row['bytes'] for row in found.values() if 'bytes' in row]
   return f'{sizes[0] / 1e6:.0f}' if sizes else '-'
+
+
+def _limit(row, reading):
+  if 'bytes' not in row or 'bytes_per_second' not in reading:
+    return '-'
+  return f'{reading["bytes_per_second"] / row["bytes"]:.0f}'
 
 
 def _loaded(row):

@@ -1,7 +1,10 @@
 """The most that this device can do: a large matmul, a large copy."""
 
+import concurrent.futures
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from benchmarks.harness import measure
 from benchmarks.workloads import programs
@@ -32,3 +35,13 @@ def bandwidth(repeats: int, mebibytes: int) -> measure.Values:
   add = jax.jit(lambda x: (x + 1, None), donate_argnums=0)
   values = measure.repeat(programs.step(add, x), repeats)
   return values | {'bytes_per_second': 2 * mebibytes * 2**20 / values['min']}
+
+
+def reading(repeats: int, mebibytes: int) -> measure.Values:
+  """Bytes per second that all cores read together."""
+  cores = measure.cores()
+  shards = np.split(np.ones(mebibytes * 2**17 // cores * cores), cores)
+  with concurrent.futures.ThreadPoolExecutor(cores) as pool:
+    values = measure.repeat(lambda: list(pool.map(np.sum, shards)), repeats)
+  read = sum(shard.nbytes for shard in shards)
+  return values | {'bytes_per_second': read / values['min']}
