@@ -22,7 +22,7 @@ namespace rnn_jax {
 namespace {
 
 constexpr int64_t kAhead = 4096;         // bytes: prefetchers stop at pages
-constexpr int64_t kInline = 1 << 20;     // products for one thread
+constexpr int64_t kInline = 1 << 17;     // products for one thread
 constexpr int64_t kItem = 256 << 10;     // bytes of weights of a work item
 constexpr int64_t kBlock = 32;           // rows of W that share a scale
 constexpr int64_t kExact = 512;          // products of a sum in int32
