@@ -217,7 +217,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       [
         (
           own['sampling'],
-          own['draft_tokens'],
+          str(own['draft_tokens']),
           f'{own["tokens_a_call"]:.2f}',
           f'{own["ratio"]:.2f} ({own["low"]:.2f} to {own["high"]:.2f})',
         )

@@ -22,7 +22,7 @@ from rnn_jax.inference import decode
 
 MATCHED = 3  # the most tokens that a look-up compares
 LEAST = 2
-PAYS = 0.5  # tokens that a check must gain: it takes longer than a step
+LEAST_COST = 0.1  # tokens that a check must gain at least
 CREDIT = 8  # checks that may gain nothing, at first
 PAUSE = 16  # calls without drafts, at most
 
@@ -86,7 +86,7 @@ class Recent:
     tokens_H[length : length + len(ids)] = ids
     self.past.length_B[row] = length + len(ids)
 
-  def judge(self, row: int, gained: int, checks: int) -> None:
+  def judge(self, row: int, gained: int, checks: int, cost: float) -> None:
     """Decides whether a row drafts in the next call.
 
     A row whose checks have gained too little pauses for 1, 2, 4, ... calls, and
@@ -96,17 +96,22 @@ class Recent:
       row: the row.
       gained: its tokens in this call, beyond one for each run of the model.
       checks: runs that checked drafts.
+      cost: the time of such a run, in single steps.
     """
     if self._pause_B[row]:
       self._pause_B[row] -= 1
       return
-    credit = self._credit_B[row] + gained / PAYS - checks
+    credit = self._credit_B[row] + gained / max(cost - 1, LEAST_COST) - checks
     self._credit_B[row] = np.clip(credit, 0, CREDIT)
     if credit < 0:
       self._pause_B[row] = self._next_B[row]
       self._next_B[row] = min(2 * self._next_B[row], PAUSE)
     elif gained:
       self._next_B[row] = 1
+
+  def drafts(self, row: int) -> bool:
+    """Returns whether a row drafts in the next call."""
+    return not self._pause_B[row]
 
   def copy(self, rows: int) -> History:
     """Returns the texts of the first rows, empty ones of those that pause."""

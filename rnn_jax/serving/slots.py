@@ -111,7 +111,9 @@ class Slots:
     )
     self._level = 0  # of the program whose rows the carry has
     self._carry = self._programs[0].empty()
-    self._begun: tuple[Any, list[work.Row | None], Any] | None = None
+    self._begun: (
+      tuple[Any, list[work.Row | None], Any, widths_lib.Program] | None
+    ) = None
 
   @property
   def used(self) -> int:
@@ -144,8 +146,8 @@ class Slots:
     """Makes tokens in all slots at all widths, and compares all numbers.
 
     Of widths at which a row's bits aren't those that it has among all rows,
-    none is used later, and where they aren't the same with drafts, no row
-    drafts.
+    none is used later, and where they aren't the same with drafts, or where a
+    check takes longer than the steps that it can save, no row drafts.
 
     Args:
       weights: what the model computes with.
@@ -179,6 +181,10 @@ class Slots:
     for each in self._programs:
       if each.draft and not agreement.drafts(each, start):
         each.draft = None
+      if each.draft:
+        each.check_cost = agreement.cost(each, start)
+        if each.check_cost > self._drafts.tokens + 1:
+          each.draft = None
     self.reset()
 
   def _put(self, program, carry, slot, read, memory):
@@ -291,12 +297,20 @@ class Slots:
       self._table_on_device = jax.device_put(packed, self._device)
     # The host says what constrained rows may choose after a step.
     count = 1 if self.constrained else min(self._most, max(left))
-    begin = self._begin_drafts if program.draft else self._begin_steps
+    begin = self._begin_drafts if self._drafting else self._begin_steps
     produced, runs = begin(program, weights, count, max(left))
-    self._begun = produced, [*self.rows], runs
+    self._begun = produced, [*self.rows], runs, program
     self.calls += 1
     self.steps += count
     return True
+
+  @property
+  def _drafting(self):
+    """Whether the next call checks drafts."""
+    if not self._programs[self._level].draft:
+      return False
+    used = [slot for slot, row in enumerate(self.rows) if row]
+    return self.constrained or any(map(self._recent.drafts, used))
 
   def _begin_steps(self, program, weights, count, left):
     del left
@@ -339,7 +353,7 @@ class Slots:
     """
     if self._begun is None:
       return None
-    (produced, rows, runs), self._begun = self._begun, None
+    (produced, rows, runs, program), self._begun = self._begun, None
     wanted = any(row and row.job.options.alternatives for row in rows)
     made_B, tokens, logprobs, *best = jax.device_get(
       tuple(produced) if wanted else produced[:3]
@@ -359,8 +373,11 @@ class Slots:
         tokens = call.tokens_BxN[slot][: call.made_B[slot]]
         if self._drafts.tokens:
           self._recent.add(slot, tokens)
-        if runs is not None:
-          self._recent.judge(slot, len(tokens) - runs.all, runs.checks)
+        if program.draft:
+          gained, checks = 0, 0
+          if runs is not None:
+            gained, checks = len(tokens) - runs.all, runs.checks
+          self._recent.judge(slot, gained, checks, program.check_cost)
         row.advance(tokens)
         if row.reason:
           self.free(row)

@@ -73,6 +73,7 @@ class Program:
       as decode.decode.
     place: (carry, row, state, logits_1xV, memory) -> carry.
     draft: as drafts.decode, with look-ups and constraints; None: no row drafts.
+    check_cost: the time of a run of it that checks a draft, in single steps.
     move: (carry, from, to) -> carry.
     grow, shrink: carry -> the carry of the next width; None: there is none.
     unconstrained: rows of which none is constrained.
@@ -86,6 +87,7 @@ class Program:
   unconstrained: drafts.Constrained
   shapes: decode_lib.Carry
   draft: Callable[..., Any] | None = None
+  check_cost: float = 1.0
   grow: Callable[[decode_lib.Carry], decode_lib.Carry] | None = None
   shrink: Callable[[decode_lib.Carry], decode_lib.Carry] | None = None
 

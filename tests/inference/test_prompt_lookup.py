@@ -33,12 +33,12 @@ def test_a_text_whose_drafts_are_wrong_pauses():
   for gained in [0] * 45 + [3] * 20:
     drafts.append(bool(recent.copy(1).length_B[0]))
     if drafts[-1]:
-      recent.judge(0, gained, checks=4)
+      recent.judge(0, gained, 4, cost=1.5)
     else:
-      recent.judge(0, 0, 0)
+      recent.judge(0, 0, 0, cost=1.5)
   wrong = np.flatnonzero(drafts[:45])
   # 8 checks for nothing are allowed; then 1, 2, 4, 8, 16 calls have none.
   assert np.diff(wrong).tolist() == [1, 1, 2, 3, 5, 9, 17]
   assert all(drafts[drafts.index(True, 45) :])
-  recent.judge(0, 0, 0)  # without a draft nothing is lost
+  recent.judge(0, 0, 0, cost=1.5)  # without a draft nothing is lost
   assert recent.copy(1).length_B[0] == 3

@@ -7,6 +7,7 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.inference import drafts
 from rnn_jax.inference import sampling
+from rnn_jax.serving import agreement
 from rnn_jax.serving import engine
 from rnn_jax.serving import widths
 from tests.serving import models
@@ -90,6 +91,28 @@ def test_drafts_that_change_a_bit_are_not_used(monkeypatch, plain):
   served = make()
   assert models.alone(served, ask()) == models.alone(plain, ask())
   assert served.stats().draft_runs == 0
+
+
+def test_checks_that_take_longer_than_they_save_are_not_made(
+  monkeypatch, plain
+):
+  monkeypatch.setattr(agreement, 'cost', lambda *_: 4.5)
+  served = make()
+  assert models.alone(served, ask()) == models.alone(plain, ask())
+  assert served.stats().draft_runs == 0
+
+
+def test_a_check_has_a_cost(monkeypatch):
+  monkeypatch.undo()  # it is measured
+  measured, costs = agreement.cost, []
+
+  def note(*given):
+    costs.append(measured(*given))
+    return costs[-1]
+
+  monkeypatch.setattr(agreement, 'cost', note)
+  make().warm_up()
+  assert costs[0] > 0
 
 
 def test_what_cannot_be_drafted_is_refused(monkeypatch):
