@@ -208,7 +208,8 @@ ffi::Error argmax(ffi::ThreadPool threads, Float32 x,
     const float* from = x.typed_data() + b * N;
     const float most = largest(from, N);
     const float* at = std::find(from, from + N, most);
-    y->typed_data()[b] = static_cast<int32_t>(std::min(at - from, N - 1));
+    const int64_t first = std::min<int64_t>(at - from, N - 1);
+    y->typed_data()[b] = static_cast<int32_t>(first);
   });
   return ffi::Error::Success();
 }
