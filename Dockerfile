@@ -7,18 +7,23 @@
 #     --workdir=/runs/demo --host=0.0.0.0
 FROM python:3.12-slim-bookworm AS build
 ARG ACCELERATOR=cpu
-RUN apt-get update \
-  && apt-get install --yes --no-install-recommends g++=4:12.* \
-  && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY . .
 RUN python -m venv /opt/rnn_jax \
   && extras=serve \
   && if [ "$ACCELERATOR" != cpu ]; then extras="$extras,$ACCELERATOR"; fi \
   && /opt/rnn_jax/bin/pip install --no-cache-dir --constraint constraints.txt \
-    ".[$extras]" \
-  && /opt/rnn_jax/bin/pip install --no-cache-dir "setuptools>=77" \
-  && /opt/rnn_jax/bin/python -m rnn_jax.native.wheel dist \
+    ".[$extras]"
+# The C++ library, for a final image without a compiler.
+RUN python -m venv --system-site-packages /build \
+  && /opt/rnn_jax/bin/python -c \
+    'import sysconfig; print(sysconfig.get_path("purelib"))' \
+    > "$(/build/bin/python -c \
+      'import sysconfig; print(sysconfig.get_path("purelib"))')/rnn_jax.pth" \
+  && /build/bin/pip install --no-cache-dir --constraint constraints.txt \
+    build lief setuptools twine ziglang \
+  && /build/bin/python -m rnn_jax.native.wheel dist \
+    --targets="linux-$(uname -m)" \
   && /opt/rnn_jax/bin/pip install --no-cache-dir --no-deps --force-reinstall \
     dist/*.whl
 

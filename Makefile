@@ -53,6 +53,7 @@ run_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-run
 test_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-test
 docs_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-docs
 peers_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-peers
+release_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-release
 beam_stamp := $(VENV)-beam/.installed-$(python_version)-$(ACCELERATOR)
 # What Apache Beam needs in older versions than those of constraints.txt.
 beam_older := numpy|pillow|protobuf|pyarrow|python-dateutil
@@ -61,7 +62,7 @@ beam_older := numpy|pillow|protobuf|pyarrow|python-dateutil
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help train test test-quick test-peers test-beam test-other test-isa lint format docs \
-  env clean
+  env wheels sanitize clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{ printf "make %-10s %s\n", $$1, $$2 }' \
@@ -130,7 +131,7 @@ docs: $(docs_stamp) ## Build the documentation site, in build/site
 
 env: $(test_stamp) ## Create the environment only
 
-wheel: $(test_stamp) ## Build a wheel with C++ libraries, in dist/
+wheels: $(release_stamp) ## Build wheels with C++ libraries, in dist/
 	$(python) -m rnn_jax.native.wheel dist
 
 # The sanitizer's runtime must be the first library that the process loads.
@@ -163,6 +164,10 @@ $(peers_stamp): $(test_stamp)
 
 $(docs_stamp): $(test_stamp)
 	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)docs)
+	@touch $@
+
+$(release_stamp): $(test_stamp)
+	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)release)
 	@touch $@
 
 # An environment of its own, which finds all other packages in VENV.

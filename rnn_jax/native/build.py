@@ -21,13 +21,8 @@ from rnn_jax.system import processor
 
 # Without -fvisibility=hidden: XLA's macro for handlers doesn't export them.
 # Copies are of a few vectors: a call of memcpy takes longer than they do.
-FLAGS = (
-  '-O3',
-  '-std=c++17',
-  '-fPIC',
-  '-ffp-contract=fast',
-  '-fno-tree-loop-distribute-patterns',
-)
+GCC_FLAG = '-fno-tree-loop-distribute-patterns'
+FLAGS = '-O3', '-std=c++17', '-fPIC', '-ffp-contract=fast', GCC_FLAG
 NATIVE = {
   'x86_64': '-march=native',
   'amd64': '-march=native',

@@ -23,6 +23,7 @@ _V4 = _V3 | {'avx512f', 'avx512bw', 'avx512cd', 'avx512dq', 'avx512vl'}
 LEVELS = {
   'x86_64': {'x86-64-v4': _V4, 'x86-64-v3': _V3, 'x86-64-v2': _V2},
   'aarch64': {'armv8-a': {'fp', 'asimd'}},
+  'arm64': {'apple-m1': set()},  # macOS's name: all of its processors
 }
 
 

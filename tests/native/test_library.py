@@ -14,6 +14,7 @@ from rnn_jax.native import build
 from rnn_jax.native import cache
 from rnn_jax.native import library
 from rnn_jax.native import prebuilt
+from rnn_jax.native import wheel
 from rnn_jax.system import processor
 
 SOURCES = ('one.cc', 'two.cc')
@@ -255,6 +256,12 @@ class TestPrebuilt:
     with pytest.raises(cache.UnavailableError, match='no prebuilt library'):
       prebuilt.find('abc')
 
+  def test_a_mac_needs_no_features(self, monkeypatch):
+    monkeypatch.setattr(prebuilt.platform, 'machine', lambda: 'arm64')
+    monkeypatch.setattr(processor, 'features', lambda: frozenset({'arm64'}))
+    self.write('apple-m1')
+    assert prebuilt.find('abc')[1] == 'apple-m1'
+
   @pytest.mark.parametrize(
     ('about', 'why'),
     (
@@ -275,6 +282,13 @@ class TestPrebuilt:
     assert minor > 0
     self.write('x86-64-v3', interface=(major, minor - 1))
     assert prebuilt.find('abc')[1] == 'x86-64-v3'
+
+
+def test_each_target_of_wheels_has_libraries():
+  for target in wheel.TARGETS.values():
+    assert prebuilt.LEVELS[target.machine]
+    assert target.machine in target.triple.replace('aarch64-macos', 'arm64')
+    assert target.tag.endswith(target.machine)
 
 
 def test_the_package_holds_its_sources():
