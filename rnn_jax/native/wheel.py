@@ -56,7 +56,12 @@ TARGETS = {
     'arm64',
     'aarch64-macos.11.0',
     'macosx_11_0_arm64',
-    ('-undefined', 'dynamic_lookup', '-Wl,-s'),
+    (
+      '-undefined',
+      'dynamic_lookup',
+      '-Wl,-install_name,@rpath/rnn_jax.so',
+      '-Wl,-s',
+    ),
   ),
 }
 
