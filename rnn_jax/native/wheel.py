@@ -44,13 +44,13 @@ TARGETS = {
     'x86_64',
     'x86_64-linux-gnu.2.27',
     'manylinux_2_27_x86_64',
-    ('-Wl,--exclude-libs,ALL', '-Wl,-s'),
+    ('-Wl,-s',),
   ),
   'linux-aarch64': Target(
     'aarch64',
     'aarch64-linux-gnu.2.27',
     'manylinux_2_27_aarch64',
-    ('-Wl,--exclude-libs,ALL', '-Wl,-s'),
+    ('-Wl,-s',),
   ),
   'macos-arm64': Target(
     'arm64',
