@@ -1,8 +1,9 @@
 """Forecasts the held-out readings of series, and compares them with naive ones.
 
 Each held-out horizon of a series is forecast from the readings before it, one
-after the other ("rolling origin"): the stream reads on to the next one. Scores
-and baselines are those of evaluation/forecasting.
+after the other ("rolling origin"): the stream reads on to the next one. Series
+are read together, with the bits that each has by itself. Scores and baselines
+are those of evaluation/forecasting.
 """
 
 import pathlib
@@ -18,11 +19,13 @@ from rnn_jax.data.series import examples
 from rnn_jax.evaluation.forecasting import comparison
 from rnn_jax.evaluation.forecasting import forecasts as forecasts_lib
 from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.inference import series_rows
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 from rnn_jax.training import evaluate
 
 NAME = 'model'
+TOGETHER = series_rows.WIDTHS[-1]  # series that are read together
 SHOWN = 'smape', 'mase', 'rmsse', 'owa', 'wql', 'msis', 'coverage'
 
 
@@ -38,49 +41,69 @@ def predict(run: evaluate.Run, split: str, limit: int) -> list[dict[str, Any]]:
   count = min(len(documents), limit or len(documents))
   rows = []
   with activity.doing('forecasting', count, 'series') as done:
-    for n in range(count):
-      given = series_lib.content(documents.read(n))
-      rows += _of_series(model, documents.name(n), given)
-      done(1)
+    for first in range(0, count, TOGETHER):
+      part = range(first, min(first + TOGETHER, count))
+      names = [documents.name(n) for n in part]
+      given = [series_lib.content(documents.read(n)) for n in part]
+      rows += _together(model, names, given)
+      done(len(part))
   return rows
 
 
-def _of_series(model, name, given):
-  values_N, stream, rows = given.values_N, None, []
-  for origin in examples.origins(given, model.horizon):
-    seen = origin + 1
-    if np.isnan(values_N[:seen]).all():
-      continue
-    if stream is None:
-      # What isn't known of the last readings to forecast is missing.
-      beyond = (0, model.horizon), (0, 0)
-      covariates_MxC = np.pad(
-        given.covariates_MxC, beyond, constant_values=np.nan
+def _together(model, names, held_out):
+  """Returns the rows of series that are read together, each one's in order."""
+  seen = [_seen(given, model.horizon) for given in held_out]
+  streams = {
+    n: model.empty(_history(name, held_out[n], seen[n][0], model.horizon))
+    for n, name in enumerate(names)
+    if seen[n]
+  }
+  rows: dict[int, list[dict[str, Any]]] = {n: [] for n in streams}
+  for origin in range(max(map(len, seen))):
+    own = [n for n in streams if origin < len(seen[n])]
+    parts = [
+      held_out[n].values_N[streams[n].count : seen[n][origin]] for n in own
+    ]
+    read = model.read_all([streams[n] for n in own], parts)
+    for n, stream in zip(own, read, strict=True):
+      streams[n] = stream
+      rows[n].append(_row(model, stream, held_out[n].values_N))
+  return [row for each in rows.values() for row in each]
+
+
+def _seen(given, horizon):
+  """Returns how many readings come before each horizon that is forecast."""
+  counts = [origin + 1 for origin in examples.origins(given, horizon)]
+  return [n for n in counts if not np.isnan(given.values_N[:n]).all()]
+
+
+def _history(name, given, count, horizon):
+  """Returns a series up to its first origin, and its covariates to the end."""
+  # What isn't known of the last readings to forecast is missing.
+  beyond = (0, horizon), (0, 0)
+  covariates_MxC = np.pad(given.covariates_MxC, beyond, constant_values=np.nan)
+  return given.series(name)._replace(
+    values_N=given.values_N[:count], covariates_MxC=covariates_MxC
+  )
+
+
+def _row(model, stream, values_N):
+  """Returns the forecast of a stream beside the readings that followed."""
+  forecast, seen = model.forecast(stream), stream.count
+  readings = np.full(model.horizon, np.nan)
+  readings[: len(values_N) - seen] = values_N[seen : seen + model.horizon]
+  return {
+    'name': stream.name,
+    'origin': seen,
+    'readings': [None if np.isnan(x) else float(x) for x in readings],
+    'point': forecast.point_H.tolist(),
+    'quantiles': {
+      f'{level:g}': column.tolist()
+      for level, column in zip(
+        forecast.levels, forecast.quantiles_HxQ.T, strict=True
       )
-      history = given.series(name)._replace(
-        values_N=values_N[:seen], covariates_MxC=covariates_MxC
-      )
-      stream = model.begin(history)
-    else:
-      (stream,) = model.read_all([stream], [values_N[stream.count : seen]])
-    forecast = model.forecast(stream)
-    readings = np.full(model.horizon, np.nan)
-    readings[: len(values_N) - seen] = values_N[seen : seen + model.horizon]
-    rows.append(
-      {
-        'name': name,
-        'origin': seen,
-        'readings': [None if np.isnan(x) else float(x) for x in readings],
-        'point': forecast.point_H.tolist(),
-        'quantiles': {
-          f'{level:g}': column.tolist()
-          for level, column in zip(
-            forecast.levels, forecast.quantiles_HxQ.T, strict=True
-          )
-        },
-      }
-    )
-  return rows
+    },
+  }
 
 
 def score_run(
