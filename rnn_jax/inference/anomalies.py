@@ -59,13 +59,6 @@ class Detector(forecast.Forecaster):
   def __init__(self, bundle: bundle_lib.Bundle) -> None:
     super().__init__(bundle)
     check_head(self._head)
-    if self._data.known or self._data.observed or self._data.static:
-      names = self._data.known + self._data.observed + self._data.static
-      errors.refuse(
-        'data',
-        names,
-        'readings are scored without covariates: train without them',
-      )
 
   def score(self, stream: forecast.Stream, reading: float) -> float:
     """Returns the score of a stream's next reading.
@@ -73,7 +66,8 @@ class Detector(forecast.Forecaster):
     Raises:
       InputError: as `observe`.
     """
-    value = self.reading(stream.scale, reading)
+    self.covariates.check_known(stream, 1)
+    (value,) = self.readings(stream, [reading])
     window_1xW = stream.carry.window_BxW
     if np.count_nonzero(~np.isnan(window_1xW)) < examples.least(self._data):
       return math.nan
@@ -85,17 +79,20 @@ class Detector(forecast.Forecaster):
     """Returns the score of each of N readings of a series, float64.
 
     Raises:
-      InputError: the series has no reading, or as `scaling.fit`.
+      InputError: the series has no reading, or as `observe`.
     """
     stream = self.empty(series)
     row = self.given(stream, series.values_N)
     carry, made = stream.carry, []
     for first in range(0, len(row.readings_N), series_rows.AT_ONCE):
-      given, count = _one_row(row, first)
+      given = self.reader.part([row], slice(first, first + series_rows.AT_ONCE))
+      known_NxHxK = self._known(stream, first)
       carry, numbers = read(
-        self.reader.model, self.reader.params, *jax.device_put((carry, given))
+        self.reader.model,
+        self.reader.params,
+        *jax.device_put((carry, given, known_NxHxK)),
       )
-      made.append(np.float64(jax.device_get(numbers))[:count])
+      made.append(np.float64(jax.device_get(numbers))[: given.count_B[0]])
     *numbers, loc_N, scale_N = np.concatenate(made).T
     scaled_N = row.readings_N
     # The forecast of step n is of reading n + 1.
@@ -104,6 +101,13 @@ class Detector(forecast.Forecaster):
     found_N[1:] = scores(self._head, np.stack(numbers, 1)[:-1], y_N)
     found_N[1:][~self._trained(series.values_N)] = np.nan
     return found_N
+
+  def _known(self, stream, first):
+    """Returns what AT_ONCE steps know of the readings after each, NxHxK."""
+    stop = first + series_rows.AT_ONCE
+    if (own := stream.covariates) is None:
+      return np.zeros((series_rows.AT_ONCE, self.horizon, 0), np.float32)
+    return self.covariates.steps(own, first, stop).known_LxHxK
 
   def _trained(self, values_N):
     """Returns whether the steps but the last have readings to forecast from."""
@@ -130,7 +134,7 @@ class Detector(forecast.Forecaster):
     for part in documents:
       for n in range(len(part)):
         given = series_lib.content(part.read(n))
-        series = panel_lib.Series(part.name(n), given.start, given.values_N)
+        series = given.series(part.name(n))
         found.append(self.scores(series)[given.begin :])
     return found
 
@@ -269,29 +273,22 @@ def _plain(number):
   return None if np.isnan(number) else float(number)
 
 
-def _one_row(row, first):
-  """Returns (up to AT_ONCE readings of a row, their number)."""
-  own = slice(first, first + series_rows.AT_ONCE)
-  count = len(row.readings_N[own])
-  padding = (0, series_rows.AT_ONCE - count)
-  given = series_rows.Given(
-    np.pad(row.readings_N[own], padding)[:, None],
-    np.pad(row.calendar_NxF[own], (padding, (0, 0)))[:, None],
-    np.array([count], np.int32),
-  )
-  return given, count
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def read(
   model: model_lib.Forecaster,
   params: PyTree,
   carry: series_rows.Carry,
   given: series_rows.Given,
+  known_NxHxK: jax.Array,
 ) -> tuple[series_rows.Carry, jax.Array]:
   """Reads a row's readings, and forecasts the next one after each.
 
-  The arguments are those of `series_rows.read`, of one row.
+  Args:
+    model: the forecaster.
+    params: its parameters.
+    carry: of one row.
+    given: its readings.
+    known_NxHxK: what is known of the readings after each of them.
 
   Returns:
     (carry, NxO+2): of each step the head's numbers of the next reading, and the
@@ -301,7 +298,13 @@ def read(
   def advance(n, inputs):
     carry, made = inputs
     carry = series_rows.step(model, params, carry, given, n)
-    numbers_1xOxH, *units = series_rows.ahead(model, params, carry, given)
+    after = given
+    if given.covariates is not None:
+      known_1xHxK = known_NxHxK[n][None]
+      after = given._replace(
+        covariates=given.covariates._replace(known_BxHxK=known_1xHxK)
+      )
+    numbers_1xOxH, *units = series_rows.ahead(model, params, carry, after)
     numbers = [numbers_1xOxH[0, :, 0], *units]
     return carry, made.at[n].set(jnp.concatenate(numbers))
 

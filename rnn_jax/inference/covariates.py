@@ -16,19 +16,25 @@ from rnn_jax import errors
 from rnn_jax.data.series import covariates as covariates_lib
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel as panel_lib
+from rnn_jax.data.series import scaling
 from rnn_jax.data.series import tables
 
 Given = Mapping[str, Any]  # numbers by column
 NONE: Given = types.MappingProxyType({})
 
 
-class Stream(Protocol):
-  """Of forecast.Stream."""
+class Named(Protocol):
+  """Of panel.Series and forecast.Stream."""
 
   @property
   def name(self) -> str: ...
   @property
   def start(self) -> int: ...
+
+
+class Stream(Named, Protocol):
+  """Of forecast.Stream."""
+
   @property
   def count(self) -> int: ...
   @property
@@ -47,6 +53,28 @@ class Covariates:
     self._data, self._scales = data, scales
     self._columns = covariates_lib.columns(data)
     self._frequency = frequency_lib.Frequency.parse(data.frequency)
+
+  @property
+  def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The known and the observed columns."""
+    return self._data.known, self._data.observed
+
+  @property
+  def described(self) -> dict[str, list[str]]:
+    """The columns of each kind that clients give, those of kinds with some."""
+    data = self._data
+    static = [x for x in data.static if x != data.id]
+    kinds = {'known': data.known, 'observed': data.observed, 'static': static}
+    return {kind: [*names] for kind, names in kinds.items() if names}
+
+  @property
+  def like(self) -> covariates_lib.Scaled | None:
+    """What `begin` returns, of no series."""
+    if self._columns is None:
+      return None
+    scales = (scaling.Scale(),) * len(self._columns.moving)
+    nothing = np.zeros(0)
+    return covariates_lib.Scaled(0, nothing, scales, nothing, nothing)
 
   def future_options(self, key: str) -> tables.Options:
     """Returns how a table of the future is read.
@@ -78,6 +106,29 @@ class Covariates:
         self._lacks(series, count + row, self._data.known[column])
     return panel
 
+  def texts(self, name: str, given: Given) -> tuple[str, ...]:
+    """Returns the texts of static columns that a client gives of a series.
+
+    Args:
+      name: of the series, which may be a static column.
+      given: by column, a number or a text; None: it is missing.
+
+    Raises:
+      InputError: the columns aren't the run's.
+    """
+    named = {x: name for x in self._data.static if x == self._data.id}
+    wanted = tuple(x for x in self._data.static if x not in named)
+    if {*given} != {*wanted}:
+      errors.refuse(
+        'static',
+        [*given],
+        f'this run has data.static={wanted!r}: give each'
+        if wanted
+        else 'this run has no data.static: leave it out',
+      )
+    values = {**given, **named}
+    return tuple(tables.text(values[x]) for x in self._data.static)
+
   def begin(self, series: panel_lib.Series) -> covariates_lib.Scaled | None:
     """Returns the covariates of a series; None: the run has none.
 
@@ -90,8 +141,7 @@ class Covariates:
     if widths != (len(self._columns.moving), len(self._data.static)):
       raise errors.InputError(
         f'series {series.name!r} has no covariates, and the run has the '
-        f'columns {self._columns.moving + self._data.static!r}: give a table '
-        'with them to launch.forecast or model.forecast'
+        f'columns {self._columns.moving + self._data.static!r}: give them'
       )
     count = len(series.values_N)
     return covariates_lib.scaled(series, count, self._scales, self._data)
@@ -107,21 +157,38 @@ class Covariates:
       observed: by column, the number at the reading; NaN: it is missing.
 
     Raises:
-      InputError: the columns aren't the run's, or what is known doesn't reach
-        the reading.
+      InputError: the columns aren't the run's, or as `extended`.
     """
-    data, own = self._data, stream.covariates
-    rows_NxK = covariates_lib.numbers('known', data.known, known)
-    values_O = covariates_lib.numbers('observed', data.observed, observed, 1)[0]
-    if own is None or not data.known + data.observed:
+    data = self._data
+    known_MxK = covariates_lib.numbers('known', data.known, known)
+    observed_1xO = covariates_lib.numbers(
+      'observed', data.observed, observed, 1
+    )
+    return self.extended(stream, known_MxK, observed_1xO)
+
+  def extended(
+    self, stream: Stream, known_MxK: np.ndarray, observed_NxO: np.ndarray
+  ) -> covariates_lib.Scaled | None:
+    """Returns a stream's covariates with those of its next N readings.
+
+    Args:
+      stream: the stream.
+      known_MxK: of the times after those whose are known.
+      observed_NxO: at each reading; NaN is missing.
+
+    Raises:
+      InputError: what is known doesn't reach the last reading.
+    """
+    own = stream.covariates
+    if own is None or not self._data.known + self._data.observed:
       return own
-    if not data.known and own.stop == stream.count:
-      rows_NxK = np.zeros((1, 0))
-    missing = np.full((len(rows_NxK), len(data.observed)), np.nan)
-    own = own.extended(np.concatenate([rows_NxK, missing], 1))
-    if own.stop <= stream.count:
-      self._lacks(stream, own.stop, data.known[0])
-    return own.observed(stream.count, values_O)
+    stop = stream.count + len(observed_NxO)
+    if not self._data.known:
+      known_MxK = np.zeros((max(stop - own.stop, 0), 0))
+    missing = np.full((len(known_MxK), len(self._data.observed)), np.nan)
+    own = own.extended(np.concatenate([known_MxK, missing], 1))
+    self.check_reach(stream, own.stop, stop)
+    return own.observed(stream.count, observed_NxO)
 
   def steps(
     self, own: covariates_lib.Scaled, start: int, stop: int
@@ -129,17 +196,37 @@ class Covariates:
     """Returns what the steps of places from `start` to before `stop` know."""
     return own.steps((start, stop), len(self._data.known), self._data)
 
-  def check_known(self, stream: Stream, horizon: int) -> None:
+  def check_known(self, stream: Stream, horizon: int, added: int = 0) -> None:
     """Checks that what is known ahead reaches as far as a forecast.
+
+    Args:
+      stream: the stream.
+      horizon: readings of the forecast.
+      added: readings that come before it.
 
     Raises:
       InputError: it doesn't.
     """
     own = stream.covariates
     if own is not None and self._data.known:
-      stop = max(own.stop, stream.count)
-      if stop < stream.count + horizon:
-        self._lacks(stream, stop, self._data.known[0])
+      count = stream.count + added
+      self.check_reach(stream, max(own.stop, count), count + horizon)
+
+  def check_reach(self, series: Named, stop: int, wanted: int) -> None:
+    """Checks that known columns, which end at `stop`, reach a place.
+
+    Raises:
+      InputError: they don't.
+    """
+    if self._data.known and stop < wanted:
+      self._lacks(series, stop, self._data.known[0])
+
+  def reach(self, stream: Stream) -> int:
+    """Returns how many readings can be forecast by what is known of them."""
+    own = stream.covariates
+    if own is None or not self._data.known:
+      return self._data.horizon
+    return min(max(own.stop - stream.count, 0), self._data.horizon)
 
   def _lacks(self, series, place, column):
     (time,) = panel_lib.times(self._frequency, series.start, np.array([place]))

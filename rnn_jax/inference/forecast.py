@@ -98,7 +98,7 @@ class Forecaster:
     check_forecasts(bundle.config)
     self._data: Any = bundle.config.data
     self._scales: Any = bundle.tokenizer
-    self._covariates = covariates_lib.Covariates(self._data, self._scales)
+    self.covariates = covariates_lib.Covariates(self._data, self._scales)
     task = bundle_lib.make_task(bundle.config, bundle.tokenizer)
     params = packed_weights.unpack(bundle.params)
     self.reader = series_rows.Reader(
@@ -185,7 +185,7 @@ class Forecaster:
     """
     raws = tables.of_frame(frame, self._data.table_options(''))
     if future is not None:
-      options = self._covariates.future_options('future')
+      options = self.covariates.future_options('future')
       raws = covariates_lib.joined(raws, tables.of_frame(future, options))
     return self.on_grid(raws)
 
@@ -197,7 +197,7 @@ class Forecaster:
     """
     raws = tables.read(path, key, self._data.table_options())
     if future:
-      options = self._covariates.future_options('--future')
+      options = self.covariates.future_options('--future')
       ahead = tables.read(future, '--future', options)
       raws = covariates_lib.joined(raws, ahead)
     return self.on_grid(raws)
@@ -215,13 +215,13 @@ class Forecaster:
         f'them (data.frequency={self._data.frequency!r}): give the same kind'
       )
     panel = panel_lib.of(raws, self._data.frequency, 'data.frequency')
-    return self._covariates.split(panel)
+    return self.covariates.split(panel)
 
   def begin(self, series: panel_lib.Series) -> Stream:
     """Returns the stream of a series that was read up to its end.
 
     Raises:
-      InputError: it has no reading, lacks covariates, or as `scaling.fit`.
+      InputError: it has no reading, lacks covariates, or as `observe`.
     """
     return self.begin_all([series])[0]
 
@@ -245,12 +245,15 @@ class Forecaster:
       raise errors.InputError(
         f'series {series.name!r} has no reading: give one or more'
       )
-    scale = scaling.of(self._scales, series.name, values_N)
-    covariates = self._covariates.begin(series)
+    with np.errstate(over='ignore'):  # what is too large is refused below
+      scale = scaling.of(self._scales, series.name, values_N)
+    covariates = self.covariates.begin(series)
     carry = self.reader.fresh
-    return Stream(
+    stream = Stream(
       series.name, series.start, 0, scale, carry, NOTHING, covariates
     )
+    self.readings(stream, values_N)
+    return stream
 
   def observe(
     self,
@@ -290,46 +293,48 @@ class Forecaster:
       [covariates_lib.NONE] * len(streams) if observed is None else observed
     )
     values = [
-      np.array([self.reading(stream.scale, reading)])
+      self.readings(stream, [reading])
       for stream, reading in zip(streams, readings, strict=True)
     ]
     streams = [
-      stream._replace(covariates=self._covariates.observe(stream, *given))
+      stream._replace(covariates=self.covariates.observe(stream, *given))
       for stream, *given in zip(streams, known, observed, strict=True)
     ]
     return self.read_all(streams, values)
 
-  def reading(self, scale: scaling.Scale, reading: Any) -> float:
-    """Returns a reading of a stream with this scale.
+  def readings(self, stream: Stream, given: Sequence[float]) -> np.ndarray:
+    """Returns N readings of a stream, float64; NaN is missing.
 
     Raises:
       InputError: as `observe`.
     """
     try:
-      value = float(reading)
+      values_N = np.asarray(given, np.float64)
     except (TypeError, ValueError):
-      errors.refuse(
-        'reading', reading, 'give a number, or nan if it is missing'
+      values_N = NOTHING
+    if values_N.ndim != 1:
+      errors.refuse('reading', given, 'give a number, or nan if it is missing')
+    counts = self._data.scaling == 'counts'
+    with np.errstate(all='ignore'):  # of what is refused
+      checks = (
+        (np.isinf(values_N), 'give a finite number, or nan if it is missing'),
+        (
+          counts & ((values_N < 0) | (values_N % 1 > 0)),
+          'give a count, a whole number from 0 on',
+        ),
+        (
+          stream.scale.log & (values_N <= 0),
+          'give a positive number: the run has data.log=True',
+        ),
+        (
+          np.abs(stream.scale.apply(values_N)) > LARGEST,
+          f"it is more than {LARGEST:g} times the series' scale: correct it",
+        ),
       )
-    if self._data.scaling == 'counts' and (value < 0 or value % 1 > 0):
-      errors.refuse(
-        'reading', reading, 'give a count, a whole number from 0 on'
-      )
-    if np.isinf(value) or (scale.log and value <= 0):
-      errors.refuse(
-        'reading',
-        reading,
-        'give a positive number: the run has data.log=True'
-        if scale.log
-        else 'give a finite number, or nan if it is missing',
-      )
-    if abs(scale.apply(np.array([value]))[0]) > LARGEST:
-      errors.refuse(
-        'reading',
-        reading,
-        f"it is more than {LARGEST:g} times the series' scale: correct it",
-      )
-    return value
+    for wrong_N, remedy in checks:
+      for value in values_N[wrong_N][:1].tolist():
+        errors.refuse('reading', value, f'series {stream.name!r}: {remedy}')
+    return values_N
 
   def given(self, stream: Stream, values_N: np.ndarray) -> series_rows.Row:
     """Returns what the model reads.
@@ -346,7 +351,7 @@ class Forecaster:
     )
     if (own := stream.covariates) is None:
       return row
-    last = self._covariates.steps(own, stop - 1, stop)
+    last = self.covariates.steps(own, stop - 1, stop)
     return row._replace(
       known_HxK=last.known_LxHxK[0],
       inputs_NxC=own.inputs(start, stop),
@@ -429,7 +434,7 @@ class Forecaster:
     horizon = self.horizon if horizon is None else horizon
     levels = self.levels if levels is None else tuple(levels)
     self.check(horizon, levels, sampling)
-    self._covariates.check_known(stream, horizon)
+    self.covariates.check_known(stream, horizon)
     places_H = np.arange(stream.count, stream.count + horizon)
     times = panel_lib.times(self.frequency, stream.start, places_H)
     if sampling.samples:
@@ -458,7 +463,7 @@ class Forecaster:
     # Steps without covariates have arrays of no width.
     known_LxHxK = inputs_LxC = np.zeros((horizon, 0, 0), np.float32)
     if (own := stream.covariates) is not None:
-      known_LxHxK, inputs_LxC, _ = self._covariates.steps(own, start, stop)
+      known_LxHxK, inputs_LxC, _ = self.covariates.steps(own, start, stop)
       ahead = ahead._replace(categories_S=own.categories_S)
     scaled_PxH = paths.draw(
       self.reader,

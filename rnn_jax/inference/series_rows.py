@@ -300,9 +300,7 @@ class Reader:
     result = None
     longest = max(len(row.readings_N) for row in rows)
     for first in range(0, max(1, longest), AT_ONCE):
-      given = self._blank_given(width)
-      for n, row in enumerate(rows):
-        _write(given, n, row, slice(first, first + AT_ONCE))
+      given = self.part(rows, slice(first, first + AT_ONCE), width)
       carry, result = self._run(carry, given)
     return jax.device_get((carry, result))
 
@@ -310,6 +308,13 @@ class Reader:
     device = jax.tree.leaves(self.params)[0].device
     carry, given = jax.device_put((carry, given), device)
     return _read(self.model, self.params, carry, given)
+
+  def part(self, rows: Sequence[Row], own: slice, width: int = 1) -> Given:
+    """Returns some readings of rows, at most AT_ONCE, of `width` rows."""
+    given = self._blank_given(width)
+    for n, row in enumerate(rows):
+      _write(given, n, row, own)
+    return given
 
   def _blank_given(self, width):
     """Returns rows that read nothing."""
@@ -343,9 +348,7 @@ class Reader:
     ]
 
     def rows(first, width):
-      given = self._blank_given(width)
-      for n, row in enumerate(samples[first : first + width]):
-        _write(given, n, row, slice(COMPARED))
+      given = self.part(samples[first : first + width], slice(COMPARED), width)
       made = self._run(self.join([self.fresh] * width), given)
       carry, result = jax.device_get(made)
       leaves = [*jax.tree.leaves(self._first(carry)), *result]

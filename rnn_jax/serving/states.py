@@ -103,7 +103,7 @@ def load(data: bytes, key: bytes) -> State:
     )
   body = content[len(MAGIC) :]
   arrays = safetensors.numpy.load(body)
-  header = _metadata(body)
+  header = metadata(body)
   logits = arrays.pop(LOGITS)
   return State(
     header['model'],
@@ -173,7 +173,8 @@ def digest(params: Any, *facts: str) -> str:
   return sha.hexdigest()
 
 
-def _metadata(body):
+def metadata(body: bytes) -> dict[str, str]:
+  """Returns the header's texts of safetensors."""
   size = int.from_bytes(body[:8], 'little')
   return json.loads(body[8 : 8 + size])['__metadata__']
 

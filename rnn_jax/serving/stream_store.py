@@ -1,43 +1,32 @@
 """Streams of series that outlive a server: an SQLite file of its folder.
 
-    streams    of each the state after its first `count` readings
-    readings   what it has read since, at most JOURNAL; then its state is kept
+    streams    of each the state after its first readings
+    parts      what it has read since, up to JOURNAL readings; then its state is
+               kept in their place
 
-A reading is on the disk before it is answered. Read again after the state, the
-readings of a stream give the bits that it had (inference/series_rows.py). One
-server has the folder's streams at a time.
+Both are bytes (stream_bytes.py). A reading is on the disk before it is answered.
+One server has the folder's streams at a time.
 """
 
 import fcntl
-import hashlib
 import pathlib
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import Any
 from typing import NamedTuple
-
-import jax
-import numpy as np
-import safetensors.numpy
+from typing import Protocol
 
 from rnn_jax import errors
-from rnn_jax.data.series import scaling
-from rnn_jax.inference import forecast as forecast_lib
 from rnn_jax.inference import series_rows
 from rnn_jax.serving import database
 
 JOURNAL = series_rows.AT_ONCE  # readings, which one call reads again
 SCHEMA = """
 create table if not exists streams (
-  owner text not null, id text not null, name text not null,
-  model text not null, start integer not null, count integer not null,
-  location real not null, scale real not null, log integer not null,
-  content blob not null, sha256 text not null,
-  primary key (owner, id)) strict;
-create table if not exists readings (
-  owner text not null, id text not null, place integer not null, reading real,
-  primary key (owner, id, place),
+  owner text not null, id text not null, model text not null,
+  state blob not null, primary key (owner, id)) strict;
+create table if not exists parts (
+  owner text not null, id text not null, place integer not null,
+  part blob not null, primary key (owner, id, place),
   foreign key (owner, id) references streams on delete cascade)
   strict, without rowid;
 """
@@ -50,19 +39,48 @@ class Kept(NamedTuple):
   Attributes:
     key: its owner and its id.
     model: the digest of the model that made it.
-    stream: without the forecast, which follows from the readings; None: the
-      bytes are damaged.
-    readings_N: what it has read since.
+    state: of stream_bytes.dump.
+    parts: what it has read since, of stream_bytes.dump_part.
   """
 
   key: Key
   model: str
-  stream: forecast_lib.Stream | None
-  readings_N: np.ndarray
+  state: bytes
+  parts: list[bytes]
+
+
+class Store(Protocol):
+  """Where streams are kept. All methods may be called from any thread."""
+
+  def write(
+    self,
+    model: str,
+    states: Iterable[tuple[Key, bytes]],
+    parts: Iterable[tuple[Key, int, bytes]],
+    removed: Iterable[Key] = (),
+  ) -> None:
+    """Writes what streams have become, all of it or nothing.
+
+    Args:
+      model: the digest of the model.
+      states: streams of which the state is kept, new ones or not; parts before
+        it are forgotten.
+      parts: of others, what was read from a place on.
+      removed: the keys of streams that are removed.
+
+    Raises:
+      UnavailableError: the store is full, or fails.
+    """
+
+  def read(self) -> Iterator[Kept]:
+    """Yields all streams."""
+
+  def close(self) -> None:
+    """Lets go of files and connections."""
 
 
 class StreamStore:
-  """See the module's docstring. All methods may be called from any thread.
+  """See the module's docstring, and Store.
 
   Args:
     folder: of the server's states.
@@ -87,92 +105,42 @@ class StreamStore:
   def write(
     self,
     model: str,
-    states: Iterable[tuple[Key, forecast_lib.Stream]],
-    readings: Iterable[tuple[Key, int, Sequence[float]]],
+    states: Iterable[tuple[Key, bytes]],
+    parts: Iterable[tuple[Key, int, bytes]],
     removed: Iterable[Key] = (),
   ) -> None:
-    """Writes what streams have become, all of it or nothing.
-
-    Args:
-      model: the digest of the model.
-      states: streams of which the state is kept, new ones or not; readings
-        before them are forgotten.
-      readings: of others, what was read from a place on.
-      removed: the keys of streams that are removed.
-
-    Raises:
-      UnavailableError: the disk is full, or fails.
-    """
-    rows = []
-    for key, stream in states:
-      content = _dump(stream.carry)
-      digest = hashlib.sha256(content).hexdigest()
-      about = stream.name, model, stream.start, stream.count, *stream.scale
-      rows.append((*key, *about, content, digest))
+    """See Store."""
+    rows = [(*key, model, state) for key, state in states]
     with self._database.transaction() as database:
       database.executemany(
         'delete from streams where owner = ? and id = ?', removed
       )
-      places = ', '.join('?' * 11)
       database.executemany(
-        f'insert or replace into streams values ({places})', rows
+        'insert or replace into streams values (?, ?, ?, ?)', rows
       )
       database.executemany(
-        'delete from readings where owner = ? and id = ?',
+        'delete from parts where owner = ? and id = ?',
         [row[:2] for row in rows],
       )
       database.executemany(
-        'insert into readings values (?, ?, ?, ?)',
-        [
-          (*key, place + n, None if np.isnan(reading) else float(reading))
-          for key, place, values in readings
-          for n, reading in enumerate(values)
-        ],
+        'insert into parts values (?, ?, ?, ?)',
+        [(*key, place, part) for key, place, part in parts],
       )
 
-  def read(self, like: series_rows.Carry) -> Iterator[Kept]:
-    """Yields all streams.
-
-    Args:
-      like: a row, by which the arrays are put together.
-    """
+  def read(self) -> Iterator[Kept]:
+    """See Store."""
     with self._database.transaction() as database:
       rows = database.execute('select * from streams').fetchall()
-      journal: dict[Key, list[float]] = {}
-      for owner, name, reading in database.execute(
-        'select owner, id, reading from readings order by owner, id, place'
+      parts: dict[Key, list[bytes]] = {}
+      for owner, name, part in database.execute(
+        'select owner, id, part from parts order by owner, id, place'
       ):
-        value = np.nan if reading is None else reading
-        journal.setdefault((owner, name), []).append(value)
-    for row in rows:
-      owner, own, name, model, start, count, loc, scale, log, content, sha = row
-      stream = None
-      if hashlib.sha256(content).hexdigest() == sha:
-        stream = forecast_lib.Stream(
-          name,
-          start,
-          count,
-          scaling.Scale(loc, scale, bool(log)),
-          _load(content, like),
-          forecast_lib.NOTHING,
-        )
-      key = owner, own
-      yield Kept(key, model, stream, np.array(journal.get(key, ())))
+        parts.setdefault((owner, name), []).append(part)
+    for owner, name, model, state in rows:
+      key = owner, name
+      yield Kept(key, model, state, parts.get(key, []))
 
   def close(self) -> None:
-    """Lets go of the files."""
+    """See Store."""
     self._database.close()
     self._lock.close()
-
-
-def _dump(carry):
-  leaves = jax.tree.leaves(carry)
-  return safetensors.numpy.save(
-    {f'{n:04}': np.ascontiguousarray(x) for n, x in enumerate(leaves)}
-  )
-
-
-def _load(content: bytes, like: Any) -> Any:
-  arrays = safetensors.numpy.load(content)
-  leaves = [arrays[name] for name in sorted(arrays)]
-  return jax.tree.unflatten(jax.tree.structure(like), leaves)

@@ -1,4 +1,4 @@
-"""Readings of clients and their times, on the grid of a run's series.
+"""What clients give of series: readings, times and covariates, on a run's grid.
 
 A time is text in ISO 8601, and one with an offset is converted to UTC; of a run
 without dates it is a whole number. A time that is left out between two readings
@@ -7,24 +7,51 @@ is a missing reading.
 
 import datetime
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.data.series import covariates as series_covariates
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel
 from rnn_jax.data.series import tables
+from rnn_jax.inference import covariates as covariates_lib
 from rnn_jax.inference import forecast as forecast_lib
 
 EPOCH = datetime.datetime(1970, 1, 1)
 MICROSECOND = datetime.timedelta(microseconds=1)
 YEARS = 1678, 2261  # that nanoseconds reach
 MAX_NUMBER = 10**15  # of a run without dates
+KNOWN = 'known_times', 'rows of known'  # of messages
 Time = str | int
 
 
 class ConflictError(errors.InputError):
-  """A stream has read another reading at this time."""
+  """A stream has read another reading, or knows another number, at a time."""
+
+
+class Besides(NamedTuple):
+  """What comes with readings.
+
+  Attributes:
+    known: by column, numbers. With a history they are of its readings and then
+      of the times after them, with later readings of the times after those
+      whose are known.
+    known_times: of these numbers, if they are of others.
+    observed: by column, a number for each reading.
+    static: by column, a number or a text of a history.
+    horizon: readings that are forecast, whose numbers must be known.
+  """
+
+  known: covariates_lib.Given = covariates_lib.NONE
+  known_times: Sequence[Time] | None = None
+  observed: covariates_lib.Given = covariates_lib.NONE
+  static: covariates_lib.Given = covariates_lib.NONE
+  horizon: int = 0
+
+
+NOTHING = Besides()
 
 
 def history(
@@ -33,6 +60,7 @@ def history(
   times: Sequence[Time] | None,
   readings: Sequence[float],
   most: int,
+  besides: Besides = NOTHING,
 ) -> panel.Series:
   """Returns a series that begins with the first of its readings.
 
@@ -42,9 +70,11 @@ def history(
     times: of the readings; None: one after the other, from 0 on.
     readings: NaN is missing.
     most: readings, missing ones included.
+    besides: what comes with them.
 
   Raises:
-    InputError: there is no reading, or one is too large, or a time is wrong.
+    InputError: there is no reading, or one, its time or its covariates are
+      wrong, or what is known ends before the forecast does.
   """
   grid = model.frequency
   if not len(readings):
@@ -58,13 +88,44 @@ def history(
     times = [n * grid.multiple for n in range(len(readings))]
   start = _parse(grid, times[0])
   places_N = _places(grid, start, times, len(readings))
-  made = panel.Series(name, start, _filled(places_N, 0, readings, most))
-  with np.errstate(over='ignore'):  # a sum of what is refused
-    scale = model.empty(made).scale
-  model.reading(scale, np.nanmin(made.values_N))  # it may need a logarithm
-  largest = np.nanargmax(np.abs(scale.apply(made.values_N)))
-  model.reading(scale, made.values_N[largest])
+  made = panel.Series(
+    name,
+    start,
+    _filled(places_N, 0, np.array(readings, np.float64), most),
+    _covariates(model, start, places_N, besides, most),
+    model.covariates.texts(name, besides.static),
+  )
+  whole = panel.Panel(grid, bool(grid.unit), [made])
+  (made,) = model.covariates.split(whole).series
+  model.empty(made)  # refuses what can't be read
+  wanted = len(made.values_N) + besides.horizon
+  model.covariates.check_reach(made, len(made.covariates_MxC), wanted)
   return made
+
+
+def _covariates(model, start, places_N, besides, most):
+  """Returns the known and the observed columns of a history, MxC."""
+  known, observed = model.covariates.names
+  observed_NxO = series_covariates.numbers(
+    'observed', observed, besides.observed, len(places_N)
+  )
+  observed_NxO = _filled(places_N, 0, observed_NxO, most)
+  if (times := besides.known_times) is None:
+    given = max(map(np.size, besides.known.values()), default=0)
+    after_N = places_N[-1] + 1 + np.arange(max(given - len(places_N), 0))
+    places_M = np.concatenate([places_N, after_N])
+  else:
+    places_M = _places(model.frequency, start, times, len(times), *KNOWN)
+  known_MxK = series_covariates.numbers(
+    'known', known, besides.known, len(places_M)
+  )
+  known_MxK = _filled(places_M, 0, known_MxK, most, 'known')
+  stop = max(len(known_MxK), len(observed_NxO))
+  columns = [
+    np.pad(x, ((0, stop - len(x)), (0, 0)), constant_values=np.nan)
+    for x in (known_MxK, observed_NxO)
+  ]
+  return np.concatenate(columns, 1)
 
 
 def following(
@@ -74,8 +135,9 @@ def following(
   times: Sequence[Time] | None,
   readings: Sequence[float],
   most: int,
-) -> np.ndarray:
-  """Returns the readings that a stream hasn't read yet, up to the last.
+  besides: Besides = NOTHING,
+) -> tuple[forecast_lib.Stream, np.ndarray]:
+  """Returns a stream with what comes, and the readings that it hasn't read yet.
 
   Args:
     model: of the run.
@@ -84,14 +146,16 @@ def following(
     times: of the readings; None: those after the stream's last one.
     readings: NaN is missing.
     most: readings, missing ones included.
+    besides: what comes with them.
 
   Raises:
-    ConflictError: the stream has read another one at this time.
-    InputError: a time is wrong, or before the stream's window.
+    ConflictError: the stream has another reading, or number, at this time.
+    InputError: a time is wrong, or before the stream's window, the covariates
+      aren't the run's, or what is known ends before the forecast does.
   """
   if not len(readings):
     errors.refuse('readings', [], 'give one or more')
-  values_N = np.array([model.reading(stream.scale, x) for x in readings])
+  values_N = model.readings(stream, readings)
   if times is None:
     places_N = stream.count + np.arange(len(values_N))
   else:
@@ -100,7 +164,50 @@ def following(
   for n in range(old):
     place = int(places_N[n])
     _check_repeated(model.frequency, stream, window_W, place, values_N[n])
-  return _filled(places_N[old:], stream.count, values_N[old:], most)
+  new_N = _filled(places_N[old:], stream.count, values_N[old:], most)
+  if not len(new_N):
+    return stream, new_N
+  observed_NxO = series_covariates.numbers(
+    'observed', model.covariates.names[1], besides.observed, len(values_N)
+  )
+  observed_NxO = _filled(places_N[old:], stream.count, observed_NxO[old:], most)
+  known_MxK = _known_after(model, stream, besides, times is not None)
+  own = model.covariates.extended(stream, known_MxK, observed_NxO)
+  stream = stream._replace(covariates=own)
+  model.covariates.check_known(stream, besides.horizon, len(new_N))
+  return stream, new_N
+
+
+def _known_after(model, stream, besides, timed):
+  """Returns what is known of the times after those whose are, MxK."""
+  names, own = model.covariates.names[0], stream.covariates
+  known_MxK = series_covariates.numbers('known', names, besides.known)
+  times = besides.known_times
+  if not len(known_MxK) or (times is None and not timed):
+    return known_MxK
+  if times is None:
+    raise errors.InputError(
+      'known_times is missing: give the times of known, too, as those of '
+      'readings are given, so that the request may come again'
+    )
+  grid, start = model.frequency, stream.start
+  places_M = _places(grid, start, times, len(known_MxK), *KNOWN)
+  old = int(np.searchsorted(places_M, own.stop))
+  for place, row_K in zip(places_M[:old], known_MxK[:old], strict=True):
+    if place >= own.first and own.differs(int(place), row_K):
+      raise ConflictError(
+        f'known_times={shown(grid, start, int(place))!r}: the stream knows '
+        'other numbers of this time: none is corrected later; make the stream '
+        'again'
+      )
+  wanted_M = own.stop + np.arange(len(places_M) - old)
+  for n in np.flatnonzero(places_M[old:] != wanted_M)[:1]:
+    errors.refuse(
+      'known_times',
+      times[old + n],
+      f'give each time from {shown(grid, start, int(wanted_M[n]))} on',
+    )
+  return known_MxK[old:]
 
 
 def shown(grid: frequency_lib.Frequency, start: int, place: int) -> str:
@@ -124,12 +231,12 @@ def recent(
   return places, stream.scale.invert(window_W[len(window_W) - seen :])
 
 
-def _parse(grid, time):
+def _parse(grid, time, key='time'):
   """Returns a time as int64."""
   if not grid.unit:
     if isinstance(time, str) or abs(time) > MAX_NUMBER:
       errors.refuse(
-        'time', time, 'the run has no dates: give a whole number up to 1e15'
+        key, time, 'the run has no dates: give a whole number up to 1e15'
       )
     return time
   try:
@@ -142,32 +249,34 @@ def _parse(grid, time):
       raise ValueError
   except (ValueError, OverflowError):
     errors.refuse(
-      'time',
+      key,
       time if isinstance(time, int) else time[:40],
       'give one from 1678 to 2261, as 2026-01-31T23:00:00',
     )
   return (given - EPOCH) // MICROSECOND * 1000
 
 
-def _places(grid, start, times, count):
+def _places(grid, start, times, count, key='time', of='readings'):
   """Returns the places of ascending times on the grid from `start`."""
   if len(times) != count:
     errors.refuse(
-      'times', f'{len(times):,} times', f'there are {count:,} readings'
+      f'{key.removesuffix("s")}s',
+      f'{len(times):,} times',
+      f'there are {count:,} {of}',
     )
-  times_N = np.array([_parse(grid, time) for time in times], np.int64)
+  times_N = np.array([_parse(grid, time, key) for time in times], np.int64)
   dated = bool(grid.unit)
   begin = tables.shown(start, dated)
   for n in np.flatnonzero(times_N < start):
-    errors.refuse('time', times[n], f'the series begins at {begin}')
+    errors.refuse(key, times[n], f'the series begins at {begin}')
   for n in 1 + np.flatnonzero(np.diff(times_N) <= 0):
     errors.refuse(
-      'time', times[n], f'it is not after {times[n - 1]}: give them in order'
+      key, times[n], f'it is not after {times[n - 1]}: give them in order'
     )
   places_N = grid.places(start, times_N)
   for n in np.flatnonzero(places_N < 0):
     errors.refuse(
-      'time',
+      key,
       times[n],
       f'the run has a reading every {grid or grid.multiple} from {begin} on: '
       'give one of these times',
@@ -195,15 +304,15 @@ def _check_repeated(grid, stream, window_W, place, reading):
     )
 
 
-def _filled(places_N, begin, readings, most):
-  """Returns the readings from `begin` to the last place; NaN: missing."""
+def _filled(places_N, begin, rows, most, key='readings'):
+  """Returns rows from `begin` to the last place; NaN: missing."""
   length = int(places_N[-1]) + 1 - begin if len(places_N) else 0
   if length > most:
     errors.refuse(
-      'readings',
+      key,
       f'{length:,} with the missing ones',
       f'give at most {most:,} at a time',
     )
-  values_N = np.full(length, np.nan)
-  values_N[places_N - begin] = readings
-  return values_N
+  filled = np.full((length, *rows.shape[1:]), np.nan)
+  filled[places_N - begin] = rows
+  return filled

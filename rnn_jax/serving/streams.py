@@ -34,6 +34,7 @@ from rnn_jax.inference import series_rows
 from rnn_jax.serving import records
 from rnn_jax.serving import requests
 from rnn_jax.serving import states
+from rnn_jax.serving import stream_bytes
 from rnn_jax.serving import stream_store
 from rnn_jax.serving import stream_times
 
@@ -110,7 +111,7 @@ class _Job:
   Attributes:
     key: of the stream.
     series: that begins it, or None.
-    given: times and readings that follow, or None.
+    given: times, readings and what comes with them, that follow; or None.
     done: gets the answer.
     stream: what it has become so far, without its carry.
     carry: of a new stream; others have a slot.
@@ -120,7 +121,7 @@ class _Job:
 
   key: Key
   series: panel.Series | None = None
-  given: tuple[Any, Sequence[float]] | None = None
+  given: tuple[Any, Sequence[float], stream_times.Besides] | None = None
   done: futures.Future = dataclasses.field(default_factory=futures.Future)
   stream: Any = None
   carry: Any = None
@@ -148,7 +149,7 @@ class Streams:
     model: forecast_lib.Forecaster,
     digest: str,
     options: Options = Options(),  # noqa: B008, frozen
-    store: stream_store.StreamStore | None = None,
+    store: stream_store.Store | None = None,
   ) -> None:
     self.model, self.options = model, options
     self._digest, self._store = digest, store
@@ -180,7 +181,11 @@ class Streams:
     return self._submit(job)
 
   def read(
-    self, key: Key, times: Sequence[Any] | None, readings: Sequence[float]
+    self,
+    key: Key,
+    times: Sequence[Any] | None,
+    readings: Sequence[float],
+    besides: stream_times.Besides = stream_times.NOTHING,
   ) -> futures.Future[Answer]:
     """Reads what follows; readings that the stream has are skipped.
 
@@ -191,7 +196,7 @@ class Streams:
       QueueFullError: too many requests wait.
       ClosedError: the server is stopping.
     """
-    return self._submit(_Job(key, given=(times, readings)))
+    return self._submit(_Job(key, given=(times, readings, besides)))
 
   def delete(self, key: Key) -> futures.Future[None]:
     """Removes a stream; the future raises UnknownStreamError.
@@ -267,6 +272,7 @@ class Streams:
       'horizon': model.horizon,
       'quantiles': [*model.levels],
       'window': model.reader.model.sizes.window,
+      'covariates': model.covariates.described,
     }
 
   # What runs them.
@@ -324,27 +330,30 @@ class Streams:
     if self._store is None:
       return
     found = []
-    for kept in self._store.read(self._reader.fresh):
+    like = stream_bytes.like(self.model)
+    for kept in self._store.read():
       if kept.model != self._digest:
         self._lost[kept.key] = (
           'its state is of other parameters: begin it again with its history'
         )
-      elif kept.stream is None:
+      elif (stream := stream_bytes.load(kept.state, like)) is None:
         self._lost[kept.key] = (
           'its state is damaged: begin it again with its history'
         )
       else:
-        found.append(kept)
+        stream, rest_N = stream_bytes.replay(stream, kept.parts)
+        found.append((kept.key, stream, rest_N))
     for first in range(0, len(found), ROWS):
       part = found[first : first + ROWS]
-      streams = self.model.read_all(
-        [kept.stream for kept in part], [kept.readings_N for kept in part]
-      )
+      keys, streams, rests = zip(*part, strict=True)
+      streams = self.model.read_all(streams, rests)
       slots = self._allot(len(part))
-      for kept, stream, slot in zip(part, streams, slots, strict=True):
+      for key, stream, rest_N, slot in zip(
+        keys, streams, rests, slots, strict=True
+      ):
         self._reader.put(self._carry, np.array([slot]), stream.carry)
-        entry = _Entry(_without_carry(stream), slot, len(kept.readings_N))
-        self._entries[kept.key] = entry
+        entry = _Entry(_without_carry(stream), slot, len(rest_N))
+        self._entries[key] = entry
 
   def step(self) -> bool:
     """Makes a tick. Returns whether there was anything to do.
@@ -382,8 +391,15 @@ class Streams:
         return False
       job.stream, slot, _ = self._find(job.key)
       window_W = self._carry.window_BxW[slot]
-      job.rest_N = stream_times.following(
-        self.model, job.stream, window_W, *job.given, self.options.readings
+      times, readings, besides = job.given
+      job.stream, job.rest_N = stream_times.following(
+        self.model,
+        job.stream,
+        window_W,
+        times,
+        readings,
+        self.options.readings,
+        besides,
       )
       if not len(job.rest_N):
         self._end(job, Answer(job.stream, 0))
@@ -437,7 +453,7 @@ class Streams:
 
   def _write(self, rows, carry):
     """Writes rows to the store. Returns how many readings each has there."""
-    states, readings, journals = [], [], []
+    states, parts, journals = [], [], []
     for job, stream, part_N, n in rows:
       journal = len(part_N)
       if not job.begins:
@@ -445,12 +461,14 @@ class Streams:
       whole = job.begins or journal > stream_store.JOURNAL
       journals.append(0 if whole else journal)
       if not whole:
-        readings.append((job.key, job.stream.count, part_N))
+        part = stream_bytes.dump_part(job.stream, part_N)
+        parts.append((job.key, job.stream.count, part))
       elif not job.begins or len(part_N) == len(job.rest_N):
         own = self._reader.take(carry, np.array([n]))
-        states.append((job.key, stream._replace(carry=own)))
-    if self._store is not None and (states or readings):
-      self._store.write(self._digest, states, readings)
+        state = stream_bytes.dump(stream._replace(carry=own))
+        states.append((job.key, state))
+    if self._store is not None and (states or parts):
+      self._store.write(self._digest, states, parts)
     return journals
 
   def _advance(self, row, carry, journal):

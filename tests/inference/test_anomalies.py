@@ -12,6 +12,7 @@ import rnn_jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.inference import anomalies
+from rnn_jax.inference import model as model_lib
 from rnn_jax.models import forecast_heads
 from rnn_jax.training import loop
 from tests.support import launchers
@@ -176,3 +177,41 @@ def test_a_point_has_no_distribution(tmp_path):
     anomalies.check_head(head)
   with pytest.raises(errors.InputError, match='two levels'):
     anomalies.check_head(forecast_heads.Head('quantiles', (0.5,)))
+
+
+def test_covariates_are_read(tmp_path):
+  """A known number counts from its own time on, an observed one after it."""
+  frame = series.with_covariates(series.frame())
+  frame.to_csv(tmp_path / 'series.csv', index=False)
+  bundle = series.bundle(tmp_path / 'series.csv', **series.COVARIATES)
+  model = model_lib.Model(bundle)
+  own = frame[frame.unique_id == 's1'].reset_index(drop=True)
+  own['price'] = own.price.fillna(5.0)
+  own.loc[39, 'y'] = 9.0
+  wanted = model.anomalies(own).score
+
+  for column, first in (('price', 30), ('rain', 31)):
+    other = own.copy()
+    other.loc[30, column] += 1
+    made = model.anomalies(other).score
+    np.testing.assert_array_equal(made[:first], wanted[:first])
+    assert made[first] != wanted[first]
+
+  columns = ['unique_id', 'ds', 'price', 'promo']
+  state = model.begin(own[:40], own[columns][40:45])
+  for n in range(40, 50):
+    score = model.anomaly_score(state, own.y[n])
+    np.testing.assert_allclose(score, wanted[n], rtol=2e-3, atol=2e-3)
+    known = own[['price', 'promo']].to_dict('records')[n + 5]
+    state, _ = model.observe(
+      state, own.y[n], known=known, observed={'rain': own.rain[n]}
+    )
+  with pytest.raises(errors.InputError, match="'s1' has no 'price' at"):
+    model.anomaly_score(model.begin(own[:40]), 1.0)
+  # The held-out readings of the run have its covariates, too.
+  _, corpus = series.corpus(
+    series.raw_config(tmp_path / 'series.csv', **series.COVARIATES)
+  )
+  found = model.detector.of_documents([corpus.documents['test']])
+  whole = model.anomalies(frame[frame.unique_id == 's0']).score
+  np.testing.assert_array_equal(found[0], whole[55:])

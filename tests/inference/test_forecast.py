@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import rnn_jax
 from rnn_jax import errors
+from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.evaluation.forecasting import baselines
 from rnn_jax.inference import model as model_lib
 from rnn_jax.runs import bundle as bundle_lib
@@ -166,6 +167,33 @@ def test_logarithms_are_inverted(path):
   assert (made[['q0.1', 'q0.5', 'q0.9']] > 0).all(None)
   with pytest.raises(errors.InputError, match='give a positive number'):
     model.observe(model.begin(one()), 0.0)
+
+
+def test_a_reading_without_a_logarithm_is_refused_everywhere(path, tmp_path):
+  """Of a series whose scale the run knows, too."""
+  model = model_lib.Model(series.bundle(path, **{'data.log': True}))
+  frame = one().reset_index(drop=True)
+  states = model.begin_all(frame)
+  frame.loc[3, 'y'] = -2.0
+  for call in (
+    model.forecast,
+    model.begin,
+    model.begin_all,
+    model.anomalies,
+    model.anomaly_threshold,
+  ):
+    with pytest.raises(
+      errors.InputError, match="frame:3: .*'s1' has -2, .*log"
+    ):
+      call(frame)
+  frame.to_csv(tmp_path / 'bad.csv', index=False)
+  with pytest.raises(errors.InputError, match=r'bad\.csv:5: .*data.log=False'):
+    model.forecaster.read_file(str(tmp_path / 'bad.csv'), '--input')
+  own = panel_lib.Series('s1', 0, np.array([1.0, -2.0]))
+  with pytest.raises(errors.InputError, match="'s1' has the reading -2"):
+    model.forecaster.begin_all([own])
+  with pytest.raises(errors.InputError, match='reading=-1.0: .* a positive'):
+    model.observe_all(states * 2, [3.0, -1.0])
 
 
 def test_missing_readings_are_read(model):

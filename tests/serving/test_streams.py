@@ -10,6 +10,7 @@ from rnn_jax import errors
 from rnn_jax.inference import model as model_lib
 from rnn_jax.serving import records
 from rnn_jax.serving import requests
+from rnn_jax.serving import stream_bytes
 from rnn_jax.serving import stream_store
 from rnn_jax.serving import stream_times
 from rnn_jax.serving import streams as streams_lib
@@ -133,8 +134,10 @@ def test_a_state_is_written_when_the_journal_is_full(model, opened, frame):
     for value in values:
       served.read(('alice', 's0'), None, [value]).result()
     with served._store._database.transaction() as database:
-      (kept,) = database.execute('select count from streams').fetchone()
-      (journal,) = database.execute('select count(*) from readings').fetchone()
+      (state,) = database.execute('select state from streams').fetchone()
+      (journal,) = database.execute('select count(*) from parts').fetchone()
+    like = stream_bytes.like(model.forecaster)
+    kept = stream_bytes.load(state, like).count
     assert kept == HISTORY + stream_store.JOURNAL + 1
     assert kept + journal == HISTORY + count
     many = one(frame, 's0').y.to_numpy()[HISTORY + count :]
@@ -266,7 +269,7 @@ def test_other_parameters_and_damage_are_named(model, opened, frame):
     for name in ('s0', 's1'):
       begin(model, served, frame, name).result()
     with served._store._database.transaction() as database:
-      database.execute("update streams set content = x'00' where id = 's1'")
+      database.execute("update streams set state = x'00' where id = 's1'")
   with opened('other').running() as served:
     assert served.ids('alice') == ['s0', 's1']
     with pytest.raises(streams_lib.OutdatedStreamError, match='parameters'):

@@ -135,28 +135,42 @@ class Scaled(NamedTuple):
     Raises:
       InputError: a number is far from the training part's.
     """
-    scaled = [
-      scale.apply(column)
-      for scale, column in zip(self.scales, rows_NxC.T, strict=True)
-    ]
-    more_NxC = np.reshape(scaled, rows_NxC.T.shape).T
-    for n, column in np.argwhere(np.abs(more_NxC) > LARGEST):
-      raise errors.InputError(
-        f'a covariate is {rows_NxC[n, column]:g}, more than {LARGEST:g} times '
-        'the scale that it has in training: correct it'
-      )
-    more_NxC = more_NxC.astype(np.float32)
+    more_NxC = _scaled_rows(rows_NxC, self.scales)
     return self._replace(moving_MxC=np.concatenate([self.moving_MxC, more_NxC]))
 
-  def observed(self, place: int, values_O: np.ndarray) -> Self:
-    """Returns them with the observed columns of a row, not scaled yet."""
-    known = len(self.scales) - len(values_O)
+  def observed(self, place: int, values_NxO: np.ndarray) -> Self:
+    """Returns them with the observed columns of rows, not scaled yet.
+
+    Args:
+      place: of the first of these rows.
+      values_NxO: NaN is missing.
+
+    Raises:
+      InputError: as `extended`.
+    """
+    count, width = values_NxO.shape
+    known, first = len(self.scales) - width, place - self.first
     moving_MxC = self.moving_MxC.copy()
-    moving_MxC[place - self.first, known:] = [
-      scale.apply(value)
-      for scale, value in zip(self.scales[known:], values_O, strict=True)
-    ]
+    moving_MxC[first : first + count, known:] = _scaled_rows(
+      values_NxO, self.scales[known:]
+    )
     return self._replace(moving_MxC=moving_MxC)
+
+  def differs(self, place: int, known_K: np.ndarray) -> bool:
+    """Returns whether a row has other known columns than these, unscaled."""
+    width = len(known_K)
+    given_1xK = _scaled_rows(known_K[None], self.scales[:width])
+    own_1xK = self.rows(place, place + 1)[:, :width]
+    return not np.array_equal(given_1xK, own_1xK, equal_nan=True)
+
+  def from_place(self, place: int) -> np.ndarray:
+    """Returns the rows from a place on, MxC, scaled."""
+    return self.moving_MxC[place - self.first :]
+
+  def with_rows(self, place: int, rows_MxC: np.ndarray) -> Self:
+    """Returns them with what `from_place` returned at that place."""
+    before_MxC = self.moving_MxC[: place - self.first]
+    return self._replace(moving_MxC=np.concatenate([before_MxC, rows_MxC]))
 
 
 def columns(data: Any) -> Columns | None:
@@ -181,6 +195,9 @@ def scaled(
     count: its first rows, by which an unknown series is scaled.
     scales: of the run.
     data: section `data` of the config, which has covariates.
+
+  Raises:
+    InputError: a number is far from those of training.
   """
   named = columns(data)
   assert named is not None
@@ -192,10 +209,8 @@ def scaled(
     for n, name in enumerate(named.moving)
   )
   texts = dict(zip(data.static, series.static, strict=True))
-  numbers = [
-    _scale(scales.numbers[name]).apply(_number(texts[name]))
-    for name in named.numbers
-  ]
+  numbers_1xN = np.array([[_number(texts[name]) for name in named.numbers]])
+  of_numbers = [_scale(scales.numbers[name]) for name in named.numbers]
   categories = [
     _entry(scales.categories[name], texts[name]) for name in named.categories
   ]
@@ -203,7 +218,7 @@ def scaled(
     0,
     np.zeros((0, len(moving)), np.float32),
     moving,
-    np.array(numbers, np.float32),
+    _scaled_rows(numbers_1xN, of_numbers)[0],
     np.array(categories, np.int32),
   )
   return empty.extended(series.covariates_MxC)
@@ -327,6 +342,22 @@ def numbers(
   if np.isinf(made).any() or (not rows and np.isnan(made).any()):
     errors.refuse(key, dict(given), 'give finite numbers')
   return made
+
+
+def _scaled_rows(rows_NxC, scales):
+  """Returns rows as a run has them, float32."""
+  with np.errstate(over='ignore'):  # what is too large is refused
+    columns = [
+      scale.apply(column)
+      for scale, column in zip(scales, rows_NxC.T, strict=True)
+    ]
+  scaled_NxC = np.reshape(columns, rows_NxC.T.shape).T
+  for n, column in np.argwhere(np.abs(scaled_NxC) > LARGEST):
+    raise errors.InputError(
+      f'a covariate is {rows_NxC[n, column]:g}, more than {LARGEST:g} times '
+      'the scale that it has in training: correct it'
+    )
+  return scaled_NxC.astype(np.float32)
 
 
 def _entry(values, text):

@@ -95,7 +95,7 @@ def scaled(
   columns = []
   for channel, values_L in zip(data.channels, values_LxC.T, strict=True):
     kind = 'standard' if data.scaling == 'series' else 'none'
-    scale = scaling.fit(kind, False, values_L, channel)
+    scale = scaling.fit(kind, False, values_L)
     if kind == 'none':
       scale = scaling.of(run, channel, values_L)
     columns.append(scale.apply(values_L))

@@ -46,28 +46,16 @@ class Scale(NamedTuple):
     return np.exp(x) if self.log else x
 
 
-def fit(kind: str, log: bool, readings_N: np.ndarray, name: str) -> Scale:
+def fit(kind: str, log: bool, readings_N: np.ndarray) -> Scale:
   """Returns the scale of a series, from its training part.
 
   Args:
     kind: one of tokenizer.SCALINGS.
     log: whether the logarithm is scaled.
-    readings_N: float64; NaN is missing.
-    name: of the series, for messages.
-
-  Raises:
-    InputError: a logarithm of a reading that isn't positive.
+    readings_N: float64, positive ones if `log`; NaN is missing.
   """
   x = readings_N[~np.isnan(readings_N)]
-  if log:
-    if (x <= 0).any():
-      errors.refuse(
-        'data.log',
-        True,
-        f'series {name!r} has the reading {x.min():g}: only positive numbers '
-        'have a logarithm: give False',
-      )
-    x = np.log(x)
+  x = np.log(x) if log else x
   if kind in ('counts', 'none') or not len(x):
     return Scale(log=log)
   if kind == 'standard':
@@ -100,9 +88,17 @@ def of(scales: tokenizer_lib.Scales, name: str, history_N: np.ndarray) -> Scale:
   """Returns a series' scale in a run; of an unknown one, from its history.
 
   Raises:
-    InputError: as `fit`.
+    InputError: a reading has no logarithm, and the run needs it.
   """
+  if scales.log and (history_N <= 0).any():
+    errors.refuse(
+      'data.log',
+      True,
+      f'series {name!r} has the reading {np.nanmin(history_N):g}: only '
+      'positive numbers have a logarithm: correct it, or train with '
+      'data.log=False',
+    )
   if name in scales.fitted:
     loc, scale = scales.fitted[name]
     return Scale(loc, scale, scales.log)
-  return fit(scales.scaling, scales.log, history_N, name)
+  return fit(scales.scaling, scales.log, history_N)

@@ -50,6 +50,7 @@ class Options(NamedTuple):
   static: tuple[str, ...] = ()
   future: bool = False  # of these, only what is known ahead is read
   counts: bool = False  # readings are whole numbers from 0 on
+  positive: bool = False  # readings have logarithms
 
 
 DEFAULT = Options()
@@ -406,7 +407,7 @@ class Table:
       self._lacks('static', name)
     column = self._frame.iloc[:, self._columns.index(name)]
     codes_N, unique = pd.factorize(column)
-    texts = ['' if _is_missing(x) else _text(x) for x in unique]
+    texts = [*map(text, unique)]
     missing = np.array([-1, *(-1 if x == '' else 0 for x in texts)])
     return name, np.where(missing[codes_N + 1] < 0, -1, codes_N), texts
 
@@ -535,19 +536,21 @@ def _is_missing(given):
   return given is None or str(given).strip().lower() in MISSING
 
 
-def _text(given):
-  """Returns a value as text; a whole number has no decimal point."""
-  text = str(given).strip()
-  whole = re.fullmatch(r'(-?\d+)\.0+', text, re.A)
-  return whole[1] if whole else text
+def text(given: Any) -> str:
+  """Returns a value as text: '' if it is missing; 2.0 is '2'."""
+  if _is_missing(given):
+    return ''
+  plain = str(given).strip()
+  whole = re.fullmatch(r'(-?\d+)\.0+', plain, re.A)
+  return whole[1] if whole else plain
 
 
 def _checked(raw, options):
   """Returns a series without infinities, and whose times ascend.
 
   Raises:
-    InputError: it has; counts aren't; or a time is twice there, or not in
-      order.
+    InputError: it has; counts aren't, or what needs a logarithm has none; or
+      a time is twice there, or not in order.
   """
   infinite = np.flatnonzero(np.isinf(raw.values_N))
   if len(infinite):
@@ -564,6 +567,13 @@ def _checked(raw, options):
       'no count: give whole numbers from 0 on, or train with data.scaling='
       "'window' and task.head='quantiles'"
     )
+  wrong = np.flatnonzero(raw.values_N <= 0)
+  if options.positive and len(wrong):
+    n = int(wrong[0])
+    raise errors.InputError(
+      f'{raw.where(n)}: series {raw.name!r} has {raw.values_N[n]:g}, which has '
+      'no logarithm: give positive numbers, or train with data.log=False'
+    )
   names = options.known + options.observed
   for n, column in np.argwhere(np.isinf(raw.covariates_NxC)):
     raise errors.InputError(
@@ -577,14 +587,14 @@ def _checked(raw, options):
   wrong = np.flatnonzero(apart_N <= 0)
   if len(wrong):
     n = int(wrong[0]) + 1
-    text = shown(int(raw.times_N[n]), raw.dated)
+    time = shown(int(raw.times_N[n]), raw.dated)
     if apart_N[n - 1]:
       raise errors.InputError(
-        f'{raw.where(n)}: series {raw.name!r} has {text} after a later time: '
+        f'{raw.where(n)}: series {raw.name!r} has {time} after a later time: '
         f'sort its rows by time'
       )
     raise errors.InputError(
-      f'{raw.where(n)}: series {raw.name!r} has {text} twice, also in '
+      f'{raw.where(n)}: series {raw.name!r} has {time} twice, also in '
       f'{raw.where(n - 1)}: keep one of them'
     )
   return raw

@@ -280,11 +280,11 @@ def _scales(read, given, data):
         data.channels,
         f'all readings of {channel!r} to train on are missing: leave it out',
       )
-    scale = scaling.fit(kind, False, values_N, channel)
+    scale = scaling.fit(kind, False, values_N)
     fitted[channel] = [scale.loc, scale.scale]
   if data.labels == labelled.NUMBER:
     targets_N = np.concatenate(given['train'][1])
-    scale = scaling.fit('standard', False, targets_N, data.label)
+    scale = scaling.fit('standard', False, targets_N)
     fitted[data.label] = [scale.loc, scale.scale]
   return {'kind': 'scales', 'scaling': kind, 'log': False, 'fitted': fitted}
 

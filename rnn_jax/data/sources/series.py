@@ -157,6 +157,7 @@ class Config(base.Files):
       self.observed,
       self.static,
       counts=self.scaling == 'counts',
+      positive=self.log,
     )
 
 
@@ -176,11 +177,7 @@ def load(data: Config) -> dict[str, documents.Documents]:
     if not _trains(series.values_N[:train]):
       short += 1
       continue
-    scale = scaling.fit(
-      data.scaling, data.log, series.values_N[:train], series.name
-    )
-    if data.log:  # readings that are held out, too
-      scaling.fit(data.scaling, True, series.values_N, series.name)
+    scale = scaling.fit(data.scaling, data.log, series.values_N[:train])
     fitted[series.name] = [scale.loc, scale.scale]
     trained.append(series)
     counts.append(train)

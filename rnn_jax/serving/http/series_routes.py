@@ -31,7 +31,9 @@ class Series(base.Routes):
       for n, each in enumerate(form.series):
         values = series_schemas.numbers(each.readings)
         try:
-          made = stream_times.history(own, each.id, each.times, values, left)
+          made = stream_times.history(
+            own, each.id, each.times, values, left, each.besides(horizon)
+          )
         except errors.InputError as error:
           raise http_errors.bad_request(
             f'series.{n}: {error}', f'series.{n}'
@@ -66,6 +68,7 @@ class Series(base.Routes):
       form.times,
       series_schemas.numbers(form.readings),
       streams.options.readings,
+      form.besides(asked[0]),
     )
     return await self._forecast(request, streams.put(key, history), asked)
 
@@ -73,7 +76,9 @@ class Series(base.Routes):
     streams, key = self.service.streams, self._key(request)
     form = schemas.parse(series_schemas.Readings, await request.body())
     asked = self._asked(form)
-    return await self._forecast(request, streams.read(key, *form.each), asked)
+    return await self._forecast(
+      request, streams.read(key, *form.each, form.besides(asked[0])), asked
+    )
 
   async def stream(self, request: Request) -> Response:
     streams, key = self.service.streams, self._key(request)
@@ -82,9 +87,11 @@ class Series(base.Routes):
     places, readings = stream_times.recent(stream, window_W)
     times = stream_times.shown_all(streams.model.frequency, stream, places)
     recent = {'times': times, 'readings': readings.tolist()}
-    made = streams.model.forecast(stream)
     about = self._about(key[1], stream) | {'recent': recent}
-    return self._answer(about | self._described(made, key[1]))
+    if horizon := streams.model.covariates.reach(stream):
+      made = streams.model.forecast(stream, horizon)
+      about |= self._described(made, key[1])
+    return self._answer(about)
 
   async def delete_stream(self, request: Request) -> Response:
     streams, key = self.service.streams, self._key(request)

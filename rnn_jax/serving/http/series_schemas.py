@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pydantic
 
+from rnn_jax.serving import stream_times
 from rnn_jax.serving.http import errors as http_errors
 from rnn_jax.serving.http import schemas
 
@@ -22,6 +23,7 @@ Time = Annotated[str, pydantic.Field(max_length=64)] | int
 Name = Annotated[str, pydantic.Field(min_length=1, max_length=1024)]
 Values = Annotated[list[schemas.Real | None], pydantic.Field(min_length=1)]
 Times = Annotated[list[Time], pydantic.Field(min_length=1)]
+Numbers = schemas.Real | None | list[schemas.Real | None]
 
 
 class Asking(schemas.Asked):
@@ -34,12 +36,46 @@ class Asking(schemas.Asked):
   ) = None
 
 
-class Series(schemas.Object):
-  """A series: its readings, and their times."""
+class Covariates(schemas.Object):
+  """What comes with readings, by the columns of the run."""
 
-  id: Name
+  known: dict[str, Numbers] | None = None
+  known_times: Times | None = None  # of these; None: those of the readings
+  observed: dict[str, Numbers] | None = None
+
+  @pydantic.model_validator(mode='after')
+  def _check_known(self):
+    if self.known_times is not None and not self.known:
+      raise http_errors.bad_request(
+        'known_times goes together with known: give both', 'known_times'
+      )
+    return self
+
+  def besides(self, horizon: int) -> stream_times.Besides:
+    """Returns it for a forecast of `horizon` readings."""
+    return stream_times.Besides(
+      self.known or {},
+      self.known_times,
+      self.observed or {},
+      horizon=horizon,
+    )
+
+
+class History(Covariates):
+  """The readings so far, and their times."""
+
   readings: Values
   times: Times | None = None
+  static: dict[str, schemas.Real | str | None] | None = None
+
+  def besides(self, horizon: int) -> stream_times.Besides:
+    return super().besides(horizon)._replace(static=self.static or {})
+
+
+class Series(History):
+  """A series by its name, whose scale the run may know."""
+
+  id: Name
 
 
 class Forecast(Asking):
@@ -50,15 +86,13 @@ class Forecast(Asking):
   ]
 
 
-class NewStream(Asking):
+class NewStream(Asking, History):
   """Begins a stream with the readings so far, in place of an old one."""
 
-  readings: Values
-  times: Times | None = None
   series: Name | None = None  # whose scale the run may know; None: the id
 
 
-class Readings(Asking):
+class Readings(Asking, Covariates):
   """Takes the next reading of a stream, or several; returns the forecast."""
 
   nulls: ClassVar[tuple[str, ...]] = ('reading',)

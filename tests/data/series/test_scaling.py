@@ -20,7 +20,7 @@ READINGS = st_numpy.arrays(
 @pytest.mark.parametrize('kind', tokenizer_lib.SCALINGS)
 @given(readings_N=READINGS)
 def test_the_inverse_restores_readings(kind, readings_N):
-  scale = scaling.fit(kind, False, readings_N, 'y')
+  scale = scaling.fit(kind, False, readings_N)
   assert scale.scale > 0
   back_N = scale.invert(scale.apply(readings_N))
   seen = readings_N[~np.isnan(readings_N)]
@@ -32,27 +32,29 @@ def test_the_inverse_restores_readings(kind, readings_N):
 def test_scales_are_those_of_their_names():
   y_N = np.array([1.0, 2, 4, np.nan, 8])
   seen = y_N[[0, 1, 2, 4]]
-  assert scaling.fit('mean_abs', False, -y_N, 'y')[:2] == (0, seen.mean())
-  assert scaling.fit('standard', False, y_N, 'y')[:2] == (
+  assert scaling.fit('mean_abs', False, -y_N)[:2] == (0, seen.mean())
+  assert scaling.fit('standard', False, y_N)[:2] == (
     seen.mean(),
     seen.std(),
   )
   low, middle, high = np.percentile(seen, (25, 50, 75))
-  robust = scaling.fit('robust', False, y_N, 'y')
+  robust = scaling.fit('robust', False, y_N)
   assert robust.loc == middle
   assert robust.scale == pytest.approx((high - low) / 1.349)
-  logged = scaling.fit('standard', True, y_N, 'y')
+  logged = scaling.fit('standard', True, y_N)
   assert logged.loc == pytest.approx(np.log(seen).mean())
   np.testing.assert_allclose(
     logged.invert(logged.apply(seen)), seen, rtol=1e-14
   )
-  assert scaling.fit('standard', False, np.full(4, 7.0), 'y').scale == 1
-  assert scaling.fit('none', False, y_N, 'y')[:2] == (0, 1)
+  assert scaling.fit('standard', False, np.full(4, 7.0)).scale == 1
+  assert scaling.fit('none', False, y_N)[:2] == (0, 1)
 
 
 def test_a_logarithm_needs_positive_readings():
-  with pytest.raises(errors.InputError, match="'pump' has the reading -2"):
-    scaling.fit('mean_abs', True, np.array([1.0, -2.0]), 'pump')
+  for known in ({}, {'pump': [0.0, 1.0]}):
+    scales = tokenizer_lib.Scales('mean_abs', True, known)
+    with pytest.raises(errors.InputError, match="'pump' has the reading -2"):
+      scaling.of(scales, 'pump', np.array([1.0, np.nan, -2.0]))
 
 
 def test_a_run_keeps_scales_by_name(tmp_path):

@@ -1,0 +1,116 @@
+"""Streams of series as bytes, which a store may keep.
+
+    state   SHA-256 of what follows, then safetensors: what the model carries,
+            the scale and the covariates; its header names the series
+    part    the number of readings and the shape of the covariates, int64; the
+            readings, float64; the covariates of these and later times, float32
+
+A part is what a stream reads at once. Read again after a state, parts give the
+bits that the stream had (inference/series_rows.py).
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import safetensors.numpy
+
+from rnn_jax.data.series import scaling
+from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.serving import states
+
+SHA256 = 32  # bytes
+SIZES = 3  # int64 that begin a part
+
+
+def like(model: forecast_lib.Forecaster) -> forecast_lib.Stream:
+  """Returns a stream of a model, by which states are put together."""
+  return forecast_lib.Stream(
+    '',
+    0,
+    0,
+    scaling.Scale(),
+    model.reader.fresh,
+    forecast_lib.NOTHING,
+    model.covariates.like,
+  )
+
+
+def dump(stream: forecast_lib.Stream) -> bytes:
+  """Returns the state of a stream, without its forecast."""
+  leaves = jax.tree.leaves(_tree(stream))
+  arrays = {
+    f'{n:04}': np.ascontiguousarray(x) if np.ndim(x) else np.asarray(x)
+    for n, x in enumerate(leaves)
+  }
+  header = {
+    'name': stream.name,
+    'start': str(stream.start),
+    'count': str(stream.count),
+  }
+  content = safetensors.numpy.save(arrays, header)
+  return hashlib.sha256(content).digest() + content
+
+
+def load(state: bytes, like: forecast_lib.Stream) -> forecast_lib.Stream | None:
+  """Returns the stream of a state, without its forecast; None: it is damaged.
+
+  Args:
+    state: of `dump`.
+    like: of `like`.
+  """
+  digest, content = state[:SHA256], state[SHA256:]
+  if hashlib.sha256(content).digest() != digest:
+    return None
+  arrays = safetensors.numpy.load(content)
+  leaves = [x if x.ndim else x.item() for _, x in sorted(arrays.items())]
+  structure = jax.tree.structure(_tree(like))
+  carry, scale, covariates = jax.tree.unflatten(structure, leaves)
+  header = states.metadata(content)
+  return like._replace(
+    name=header['name'],
+    start=int(header['start']),
+    count=int(header['count']),
+    scale=scale,
+    carry=carry,
+    covariates=covariates,
+  )
+
+
+def dump_part(stream: forecast_lib.Stream, values_N: np.ndarray) -> bytes:
+  """Returns what a stream is about to read."""
+  own = stream.covariates
+  moving_MxC = np.zeros((0, 0)) if own is None else own.from_place(stream.count)
+  sizes = np.array([len(values_N), *moving_MxC.shape], '<i8')
+  return (
+    sizes.tobytes()
+    + values_N.astype('<f8').tobytes()
+    + moving_MxC.astype('<f4').tobytes()
+  )
+
+
+def replay(
+  stream: forecast_lib.Stream, parts: Sequence[bytes]
+) -> tuple[forecast_lib.Stream, np.ndarray]:
+  """Returns (a stream that knows what parts have, the readings of these).
+
+  Args:
+    stream: before the first part.
+    parts: of `dump_part`, in order.
+  """
+  place, values = stream.count, [np.zeros(0)]
+  for part in parts:
+    N, M, C = np.frombuffer(part, '<i8', SIZES).tolist()
+    at = SIZES * 8
+    values.append(np.frombuffer(part, '<f8', N, at))
+    moving = np.frombuffer(part, '<f4', M * C, at + 8 * N)
+    if (own := stream.covariates) is not None:
+      own = own.with_rows(place, moving.reshape(M, C))
+      stream = stream._replace(covariates=own)
+    place += N
+  return stream, np.concatenate(values)
+
+
+def _tree(stream):
+  return stream.carry, stream.scale, stream.covariates
