@@ -3,36 +3,20 @@
 A state is a key that expires; a hash of each owner has the records.
 """
 
-import contextlib
 import dataclasses
 import json
-from typing import Any
 
-from rnn_jax import errors
 from rnn_jax.serving import records
+from rnn_jax.serving import redis_server
 
 
 class RedisStore:
   """See the module's docstring."""
 
   def __init__(self, url: str, limits: records.Limits) -> None:
-    try:
-      import redis
-    except ModuleNotFoundError:
-      errors.refuse('store', url, "run pip install 'rnn_jax[redis]'")
     self._limits = limits
-    self._error = redis.RedisError
-    try:
-      self._redis: Any = redis.Redis.from_url(
-        url, socket_timeout=10, socket_connect_timeout=5
-      )
-      self._redis.ping()
-    except (redis.RedisError, ValueError, OSError) as error:
-      # Not the URL: it may have a password.
-      raise errors.InputError(
-        f'store=redis: {error}: start the server, or give its URL as '
-        'redis://HOST:PORT/NUMBER'
-      ) from None
+    server = redis_server.Server(url)
+    self._redis, self._available = server.connection, server.available
 
   def put(
     self, owner: str, content: bytes, tokens: int, model: str
@@ -89,15 +73,6 @@ class RedisStore:
   def close(self) -> None:
     """See FolderStore."""
     self._redis.close()
-
-  @contextlib.contextmanager
-  def _available(self):
-    try:
-      yield
-    except (self._error, OSError) as error:
-      raise records.UnavailableError(
-        f'the store of states fails: {error}'
-      ) from error
 
   def _seconds(self):
     days = self._limits.days

@@ -10,7 +10,7 @@ key. One owner's ids mean nothing to another. There are two places:
     a folder      folder_store.py
     redis://...   redis_store.py, a server that several processes share
 
-Streams of series (stream_store.py) are kept in a folder only.
+Streams of series are kept there, too (stream_store.py, redis_streams.py).
 
 A state that nobody has read for `days` days is removed; 0 keeps all.
 """
@@ -20,10 +20,13 @@ import pathlib
 from rnn_jax import errors
 from rnn_jax.serving import folder_store
 from rnn_jax.serving import records
+from rnn_jax.serving import redis_server
 from rnn_jax.serving import redis_store
+from rnn_jax.serving import redis_streams
 from rnn_jax.serving import stream_store
 
 Store = folder_store.FolderStore | redis_store.RedisStore
+StreamStore = stream_store.StreamStore | redis_streams.RedisStreams
 
 
 def open_store(place: str, limits: records.Limits | None = None) -> Store:
@@ -39,23 +42,25 @@ def open_store(place: str, limits: records.Limits | None = None) -> Store:
       package is not installed.
   """
   limits = limits or records.Limits()
-  if place.startswith(('redis://', 'rediss://', 'unix://')):
+  if _is_redis(place):
     return redis_store.RedisStore(place, limits)
-  if '://' in place:
-    errors.refuse('store', place, 'give a folder, or redis://HOST:PORT/NUMBER')
   return folder_store.FolderStore(pathlib.Path(place), limits)
 
 
-def open_streams(folder: str) -> stream_store.StreamStore:
-  """Opens a folder of streams, which is made if need be.
+def open_streams(place: str) -> StreamStore:
+  """Opens a place of streams; arguments as of `open_store`.
 
   Raises:
-    InputError: it isn't a folder, can't be used, or another server has it.
+    InputError: as `open_store`, or another server has the folder's streams.
   """
-  if '://' in folder:
-    errors.refuse(
-      'store',
-      folder.partition('://')[0] + '://...',
-      'streams of series are kept in a folder: give one',
-    )
-  return stream_store.StreamStore(pathlib.Path(folder))
+  if _is_redis(place):
+    return redis_streams.RedisStreams(place)
+  return stream_store.StreamStore(pathlib.Path(place))
+
+
+def _is_redis(place):
+  """Returns whether a place is a Redis server, not a folder."""
+  redis = place.startswith(redis_server.SCHEMES)
+  if '://' in place and not redis:
+    errors.refuse('store', place, 'give a folder, or redis://HOST:PORT/NUMBER')
+  return redis

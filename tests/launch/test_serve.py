@@ -86,7 +86,7 @@ def test_streams_are_checked(tmp_path):
   for flag, words in (
     ('--streams=0', 'streams=0: give 1 or more'),
     ('--readings=0', 'readings=0: give 1 or more'),
-    ('--store=redis://127.0.0.1:1', 'kept in a folder'),
+    ('--store=redis://127.0.0.1:1', 'start the server'),
   ):
     assert words in refused(*flags, flag)
 

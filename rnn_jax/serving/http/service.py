@@ -30,7 +30,6 @@ from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import states
 from rnn_jax.serving import store as store_lib
-from rnn_jax.serving import stream_store
 from rnn_jax.serving import streams as streams_lib
 from rnn_jax.serving.http import auth
 from rnn_jax.serving.http import conversations
@@ -101,7 +100,7 @@ class Service:
     model: model_lib.Model,
     options: Options,
     engine: engine_lib.Options | None = None,
-    store: store_lib.Store | stream_store.StreamStore | None = None,
+    store: store_lib.Store | store_lib.StreamStore | None = None,
     keys: auth.Keys | None = None,
     load: Callable[[str | int], model_lib.Model] | None = None,
   ) -> None:
@@ -152,7 +151,7 @@ class Service:
         store,
       )
       store = None
-    assert not isinstance(store, stream_store.StreamStore)
+    assert not isinstance(store, store_lib.StreamStore)
     key = options.state_key or secrets.token_bytes(states.MIN_KEY)
     self._conversations = conversations.Conversations(
       options.name, self.writer, store, key
