@@ -136,7 +136,7 @@ class Data(Part):
     return self
 
   @property
-  def covariate_widths(self) -> tuple[int, int, int] | None:
+  def covariate_widths(self) -> tuple[int, int, int, int] | None:
     """The widths of a batch's covariates; None: series have none."""
     return None
 

@@ -33,7 +33,8 @@ def predict(run: evaluate.Run, split: str, limit: int) -> list[dict[str, Any]]:
   """Returns a dict for each held-out horizon of the first `limit` series.
 
   Keys: name, origin (readings before it), readings (None where one is missing),
-  point and quantiles, {level: numbers}.
+  point and quantiles, {level: numbers}; of several targets a dict for each,
+  with its target.
   """
   documents = run.corpus.documents[split]
   bundle = bundle_lib.Bundle(run.config, run.corpus.tokenizer, run.params)
@@ -62,19 +63,19 @@ def _together(model, names, held_out):
   for origin in range(max(map(len, seen))):
     own = [n for n in streams if origin < len(seen[n])]
     parts = [
-      held_out[n].values_N[streams[n].count : seen[n][origin]] for n in own
+      held_out[n].values_NxT[streams[n].count : seen[n][origin]] for n in own
     ]
     read = model.read_all([streams[n] for n in own], parts)
     for n, stream in zip(own, read, strict=True):
       streams[n] = stream
-      rows[n].append(_row(model, stream, held_out[n].values_N))
+      rows[n] += _rows(model, stream, held_out[n].values_NxT)
   return [row for each in rows.values() for row in each]
 
 
 def _seen(given, horizon):
   """Returns how many readings come before each horizon that is forecast."""
   counts = [origin + 1 for origin in examples.origins(given, horizon)]
-  return [n for n in counts if not np.isnan(given.values_N[:n]).all()]
+  return [n for n in counts if not np.isnan(given.values_NxT[:n]).all()]
 
 
 def _history(name, given, count, horizon):
@@ -83,27 +84,34 @@ def _history(name, given, count, horizon):
   beyond = (0, horizon), (0, 0)
   covariates_MxC = np.pad(given.covariates_MxC, beyond, constant_values=np.nan)
   return given.series(name)._replace(
-    values_N=given.values_N[:count], covariates_MxC=covariates_MxC
+    values_NxT=given.values_NxT[:count], covariates_MxC=covariates_MxC
   )
 
 
-def _row(model, stream, values_N):
-  """Returns the forecast of a stream beside the readings that followed."""
-  forecast, seen = model.forecast(stream), stream.count
-  readings = np.full(model.horizon, np.nan)
-  readings[: len(values_N) - seen] = values_N[seen : seen + model.horizon]
-  return {
-    'name': stream.name,
-    'origin': seen,
-    'readings': [None if np.isnan(x) else float(x) for x in readings],
-    'point': forecast.point_H.tolist(),
-    'quantiles': {
-      f'{level:g}': column.tolist()
-      for level, column in zip(
-        forecast.levels, forecast.quantiles_HxQ.T, strict=True
-      )
-    },
-  }
+def _rows(model, stream, values_NxT):
+  """Returns the forecast of each target beside the readings that followed."""
+  whole, seen, rows = model.forecast(stream), stream.count, []
+  after_HxT = np.full((model.horizon, values_NxT.shape[1]), np.nan)
+  after_HxT[: len(values_NxT) - seen] = values_NxT[seen : seen + model.horizon]
+  names = [*dict.fromkeys(whole.targets)] or ['']
+  for name, after_H in zip(names, after_HxT.T, strict=True):
+    forecast = whole.of(name) if name else whole
+    rows.append(
+      {
+        'name': stream.name,
+        **({'target': name} if name else {}),
+        'origin': seen,
+        'readings': [None if np.isnan(x) else float(x) for x in after_H],
+        'point': forecast.point_H.tolist(),
+        'quantiles': {
+          f'{level:g}': column.tolist()
+          for level, column in zip(
+            forecast.levels, forecast.quantiles_HxQ.T, strict=True
+          )
+        },
+      }
+    )
+  return rows
 
 
 def score_run(
@@ -112,9 +120,25 @@ def score_run(
   """Returns the scores of a run's predictions; there is no `scorer`.
 
   Key 'forecasters' has a row for the model and for each baseline, the others
-  are those of the model.
+  are those of the model. Of several targets they are means over these, and
+  'targets' has the rows of each.
   """
   del scorer
+  rows = _compared(run, predictions)
+  own = next(row for row in rows if row['name'] == NAME)
+  targets = {
+    name: _compared(run, [row for row in predictions if row['target'] == name])
+    for name in run.config.data.targets
+  }
+  return (
+    {name: own[name] for name in SHOWN if own.get(name) is not None}
+    | {'forecasters': rows, 'intervals': own['intervals']}
+    | ({'targets': targets} if targets else {})
+  )
+
+
+def _compared(run, predictions):
+  """Returns the rows of the model and the baselines."""
   histories = _histories(run, predictions)
   y_NxL = np.array([row['readings'] for row in predictions], np.float64)
   quantiles = [[*row['quantiles'].values()] for row in predictions]
@@ -123,14 +147,9 @@ def score_run(
     np.array(quantiles).swapaxes(1, 2),
   )
   levels = tuple(map(float, predictions[0]['quantiles']))
-  rows = comparison.compare(
+  return comparison.compare(
     {NAME: made}, y_NxL, histories, run.config.data.season, levels
   )
-  own = next(row for row in rows if row['name'] == NAME)
-  return {name: own[name] for name in SHOWN if own.get(name) is not None} | {
-    'forecasters': rows,
-    'intervals': own['intervals'],
-  }
 
 
 def _histories(run, predictions):
@@ -138,10 +157,14 @@ def _histories(run, predictions):
   found: dict[str, np.ndarray] = {}
   for documents in run.corpus.documents.values():
     for n in range(len(documents)):
-      values_N = series_lib.content(documents.read(n)).values_N
-      if len(values_N) > len(found.get(documents.name(n), ())):
-        found[documents.name(n)] = values_N
-  return [found[row['name']][: row['origin']] for row in predictions]
+      values_NxT = series_lib.content(documents.read(n)).values_NxT
+      if len(values_NxT) > len(found.get(documents.name(n), ())):
+        found[documents.name(n)] = values_NxT
+  places = {name: n for n, name in enumerate(run.config.data.targets)}
+  return [
+    found[row['name']][: row['origin'], places.get(row.get('target'), 0)]
+    for row in predictions
+  ]
 
 
 def draw_scores(row: Mapping[str, Any], path: pathlib.Path) -> None:

@@ -59,6 +59,12 @@ class Detector(forecast.Forecaster):
   def __init__(self, bundle: bundle_lib.Bundle) -> None:
     super().__init__(bundle)
     check_head(self._head)
+    if self.targets:
+      errors.refuse(
+        'data.targets',
+        self.targets,
+        'readings of one column are scored: train on each by itself',
+      )
 
   def score(self, stream: forecast.Stream, reading: float) -> float:
     """Returns the score of a stream's next reading.
@@ -67,9 +73,9 @@ class Detector(forecast.Forecaster):
       InputError: as `observe`.
     """
     self.covariates.check_known(stream, 1)
-    (value,) = self.readings(stream, [reading])
-    window_1xW = stream.carry.window_BxW
-    if np.count_nonzero(~np.isnan(window_1xW)) < examples.least(self._data):
+    ((value,),) = self.readings(stream, [reading])
+    window_1x1xW = stream.carry.window_BxTxW
+    if np.count_nonzero(~np.isnan(window_1x1xW)) < examples.least(self._data):
       return math.nan
     y = np.log(value) if stream.scale.log else value
     numbers_1xO = stream.numbers_OxH[None, :, 0]
@@ -82,9 +88,9 @@ class Detector(forecast.Forecaster):
       InputError: the series has no reading, or as `observe`.
     """
     stream = self.empty(series)
-    row = self.given(stream, series.values_N)
+    row = self.given(stream, series.values_NxT)
     carry, made = stream.carry, []
-    for first in range(0, len(row.readings_N), series_rows.AT_ONCE):
+    for first in range(0, len(row.readings_NxT), series_rows.AT_ONCE):
       given = self.reader.part([row], slice(first, first + series_rows.AT_ONCE))
       known_NxHxK = self._known(stream, first)
       carry, numbers = read(
@@ -94,12 +100,12 @@ class Detector(forecast.Forecaster):
       )
       made.append(np.float64(jax.device_get(numbers))[: given.count_B[0]])
     *numbers, loc_N, scale_N = np.concatenate(made).T
-    scaled_N = row.readings_N
+    scaled_N = row.readings_NxT[:, 0]
     # The forecast of step n is of reading n + 1.
     y_N = (scaled_N[1:] - loc_N[:-1]) / scale_N[:-1]
     found_N = np.full(len(scaled_N), np.nan)
     found_N[1:] = scores(self._head, np.stack(numbers, 1)[:-1], y_N)
-    found_N[1:][~self._trained(series.values_N)] = np.nan
+    found_N[1:][~self._trained(series.values_NxT[:, 0])] = np.nan
     return found_N
 
   def _known(self, stream, first):
@@ -258,7 +264,7 @@ def rows(
   """
   made = []
   for n, scores_N in enumerate(found):
-    values_N = panel.series[n].values_N
+    values_N = panel.series[n].values_NxT[:, 0]
     times = panel.times(n, np.arange(len(values_N)))
     for time, value, score in zip(times, values_N, scores_N, strict=True):
       columns = panel.series[n].name, time, _plain(value)
@@ -305,7 +311,7 @@ def read(
         covariates=given.covariates._replace(known_BxHxK=known_1xHxK)
       )
     numbers_1xOxH, *units = series_rows.ahead(model, params, carry, after)
-    numbers = [numbers_1xOxH[0, :, 0], *units]
+    numbers = [numbers_1xOxH[0, :, 0], *(x[:, 0] for x in units)]
     return carry, made.at[n].set(jnp.concatenate(numbers))
 
   outputs = model.bind({}).numbers.outputs

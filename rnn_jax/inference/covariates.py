@@ -100,7 +100,7 @@ class Covariates:
       return panel
     panel = panel_lib.up_to_last_reading(panel)
     for series in panel.series:
-      count = len(series.values_N)
+      count = len(series.values_NxT)
       ahead_MxK = series.covariates_MxC[count:, : len(self._data.known)]
       for row, column in np.argwhere(np.isnan(ahead_MxK))[:1]:
         self._lacks(series, count + row, self._data.known[column])
@@ -143,7 +143,7 @@ class Covariates:
         f'series {series.name!r} has no covariates, and the run has the '
         f'columns {self._columns.moving + self._data.static!r}: give them'
       )
-    count = len(series.values_N)
+    count = len(series.values_NxT)
     return covariates_lib.scaled(series, count, self._scales, self._data)
 
   def observe(

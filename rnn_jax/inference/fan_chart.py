@@ -18,22 +18,29 @@ def draw(
   forecasts: Sequence[forecast_lib.Forecast],
   path: str | pathlib.Path,
 ) -> None:
-  """Draws the first PANELS series with their forecasts to a file.
+  """Draws the first PANELS series, or targets, with their forecasts to a file.
 
   Args:
     panel: the histories.
     forecasts: of each series.
     path: of the figure.
   """
-  shown = forecasts[:PANELS]
+  shown = [
+    (n, target, forecast.of(name) if name else forecast)
+    for n, forecast in enumerate(forecasts[:PANELS])
+    for target, name in enumerate(dict.fromkeys(forecast.targets) or [''])
+  ][:PANELS]
   figure, axes = plots.panels((7, 2.4 * len(shown)), len(shown), 1)
-  for n, (own, forecast) in enumerate(zip(axes[:, 0], shown, strict=True)):
-    _draw(own, panel, n, forecast)
+  for own, each in zip(axes[:, 0], shown, strict=True):
+    _draw(own, panel, *each)
+  # Above the panel, where no line is.
+  place = {'loc': 'lower right', 'bbox_to_anchor': (1, 1), 'ncols': 2}
+  axes[0, 0].legend(**place, frameon=False)
   plots.save(figure, pathlib.Path(path))
 
 
-def _draw(axes, panel, n, forecast):
-  values_N = panel.series[n].values_N
+def _draw(axes, panel, n, target, forecast):
+  values_N = panel.series[n].values_NxT[:, target]
   steps = len(forecast.times)
   first = max(len(values_N) - HISTORY * steps, 0)
   past = np.arange(first, len(values_N))
@@ -53,9 +60,5 @@ def _draw(axes, panel, n, forecast):
   axes.plot(future, forecast.point_H, color=plots.BLUE, label='forecast')
   places = np.linspace(first, len(values_N) + steps - 1, 4).astype(int)
   axes.set_xticks(places, panel.times(n, places))
-  axes.set_title(forecast.name)
+  axes.set_title(' '.join([forecast.name, *{*forecast.targets}]))
   plots.dress(axes, 'y')
-  if not n:
-    # Above the panel, where no line is.
-    place = {'loc': 'lower right', 'bbox_to_anchor': (1, 1), 'ncols': 2}
-    axes.legend(**place, frameon=False)

@@ -30,6 +30,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 
 NOTHING = np.zeros((0, 0))
+Reading = float | Sequence[float]  # of several targets
 LARGEST = 1e15  # of a scaled reading; sums of squares are finite in float32
 
 
@@ -42,7 +43,8 @@ class Stream(NamedTuple):
     count: readings so far, missing ones included.
     scale: of its readings.
     carry: what the model keeps, whose size doesn't depend on `count`.
-    numbers_OxH: the head's, in readings before a logarithm was inverted.
+    numbers_OxH: the head's, in readings before a logarithm was inverted; of
+      several targets one after the other.
     covariates: of the last season, and what is known ahead; None: the run has
       none.
   """
@@ -62,11 +64,12 @@ class Forecast:
 
   Attributes:
     name: of the series.
-    times: of the readings, as text.
+    times: of the readings, as text; of several targets one after the other.
     levels: of the quantiles.
     quantiles_HxQ: float64, ascending.
     point_H: float64, the median, or what head 'point' predicts.
     paths_PxH: float64, of which the quantiles are; None: none were drawn.
+    targets: the column of each reading, of a run with data.targets.
   """
 
   name: str
@@ -75,6 +78,21 @@ class Forecast:
   quantiles_HxQ: np.ndarray
   point_H: np.ndarray
   paths_PxH: np.ndarray | None = None
+  targets: tuple[str, ...] = ()
+
+  def of(self, target: str) -> 'Forecast':
+    """Returns the forecast of one target."""
+    own = [n for n, name in enumerate(self.targets) if name == target]
+    if not own:
+      names = tuple(dict.fromkeys(self.targets))
+      errors.refuse('target', target, f'give one of {names!r}')
+    return dataclasses.replace(
+      self,
+      times=[self.times[n] for n in own],
+      quantiles_HxQ=self.quantiles_HxQ[own],
+      point_H=self.point_H[own],
+      targets=(target,) * len(own),
+    )
 
 
 class Sampling(NamedTuple):
@@ -106,6 +124,7 @@ class Forecaster:
     )
     self.levels: tuple[float, ...] = bundle.config.task.quantiles
     self.horizon: int = self._data.horizon
+    self.targets: tuple[str, ...] = self._data.targets
     self._head = task.model.bind({}).numbers
     self.frequency = frequency_lib.Frequency.parse(self._data.frequency)
 
@@ -150,6 +169,12 @@ class Forecaster:
 
   def _check_sampling(self, horizon, sampling):
     samples, seed = sampling
+    if self.targets:
+      errors.refuse(
+        'samples',
+        samples,
+        f'paths of data.targets={self.targets!r} are not drawn: leave it out',
+      )
     if not self._head.draws:
       errors.refuse(
         'samples',
@@ -231,7 +256,7 @@ class Forecaster:
     Raises:
       InputError: as `begin`.
     """
-    values = [each.values_N for each in series]
+    values = [each.values_NxT for each in series]
     return self.read_all([*map(self.empty, series)], values)
 
   def empty(self, series: panel_lib.Series) -> Stream:
@@ -240,25 +265,25 @@ class Forecaster:
     Raises:
       InputError: as `begin`.
     """
-    values_N = series.values_N
-    if not np.count_nonzero(~np.isnan(values_N)):
+    values_NxT = series.values_NxT
+    if np.isnan(values_NxT).all():
       raise errors.InputError(
         f'series {series.name!r} has no reading: give one or more'
       )
     with np.errstate(over='ignore'):  # what is too large is refused below
-      scale = scaling.of(self._scales, series.name, values_N)
+      scale = scaling.of(self._scales, series.name, values_NxT)
     covariates = self.covariates.begin(series)
     carry = self.reader.fresh
     stream = Stream(
       series.name, series.start, 0, scale, carry, NOTHING, covariates
     )
-    self.readings(stream, values_N)
+    self._check_readings(stream, values_NxT)
     return stream
 
   def observe(
     self,
     stream: Stream,
-    reading: float,
+    reading: Reading,
     known: covariates_lib.Given = covariates_lib.NONE,
     observed: covariates_lib.Given = covariates_lib.NONE,
   ) -> Stream:
@@ -266,7 +291,7 @@ class Forecaster:
 
     Args:
       stream: the series so far.
-      reading: the next one.
+      reading: the next one, of several targets a list.
       known: by column, numbers of the times after those whose are known.
       observed: by column, the number at the reading; NaN: it is missing.
 
@@ -279,7 +304,7 @@ class Forecaster:
   def observe_all(
     self,
     streams: Sequence[Stream],
-    readings: Sequence[float],
+    readings: Sequence[Reading],
     known: Sequence[covariates_lib.Given] | None = None,
     observed: Sequence[covariates_lib.Given] | None = None,
   ) -> list[Stream]:
@@ -302,51 +327,71 @@ class Forecaster:
     ]
     return self.read_all(streams, values)
 
-  def readings(self, stream: Stream, given: Sequence[float]) -> np.ndarray:
-    """Returns N readings of a stream, float64; NaN is missing.
+  def readings(self, stream: Stream, given: Sequence[Reading]) -> np.ndarray:
+    """Returns N readings of a stream, NxT, float64; NaN is missing.
 
     Raises:
       InputError: as `observe`.
     """
-    try:
-      values_N = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-      values_N = NOTHING
-    if values_N.ndim != 1:
-      errors.refuse('reading', given, 'give a number, or nan if it is missing')
+    values_NxT = self.numbers(given)
+    self._check_readings(stream, values_NxT)
+    return values_NxT
+
+  def _check_readings(self, stream, values_NxT):
     counts = self._data.scaling == 'counts'
     with np.errstate(all='ignore'):  # of what is refused
       checks = (
-        (np.isinf(values_N), 'give a finite number, or nan if it is missing'),
+        (np.isinf(values_NxT), 'give a finite number, or nan if it is missing'),
         (
-          counts & ((values_N < 0) | (values_N % 1 > 0)),
+          counts & ((values_NxT < 0) | (values_NxT % 1 > 0)),
           'give a count, a whole number from 0 on',
         ),
         (
-          stream.scale.log & (values_N <= 0),
+          stream.scale.log & (values_NxT <= 0),
           'give a positive number: the run has data.log=True',
         ),
         (
-          np.abs(stream.scale.apply(values_N)) > LARGEST,
+          np.abs(stream.scale.apply(values_NxT)) > LARGEST,
           f"it is more than {LARGEST:g} times the series' scale: correct it",
         ),
       )
-    for wrong_N, remedy in checks:
-      for value in values_N[wrong_N][:1].tolist():
+    for wrong_NxT, remedy in checks:
+      for value in values_NxT[wrong_NxT][:1].tolist():
         errors.refuse('reading', value, f'series {stream.name!r}: {remedy}')
-    return values_N
 
-  def given(self, stream: Stream, values_N: np.ndarray) -> series_rows.Row:
+  def numbers(self, given: Sequence[Reading]) -> np.ndarray:
+    """Returns N readings as numbers, NxT.
+
+    Raises:
+      InputError: one isn't a number, or a list of one for each target.
+    """
+    try:
+      values_NxT = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+      values_NxT = np.zeros(())
+    count = len(self.targets)
+    if not count and values_NxT.ndim == 1:
+      return values_NxT[:, None]
+    if not count or values_NxT.shape[1:] != (count,):
+      wanted = f'{count} numbers, of {self.targets!r}'
+      errors.refuse(
+        'reading',
+        given,
+        f'give {wanted if count else "a number"}, or nan if it is missing',
+      )
+    return values_NxT
+
+  def given(self, stream: Stream, values_NxT: np.ndarray) -> series_rows.Row:
     """Returns what the model reads.
 
     Args:
       stream: that the readings follow.
-      values_N: the readings.
+      values_NxT: the readings.
     """
-    start, stop = stream.count, stream.count + len(values_N)
+    start, stop = stream.count, stream.count + len(values_NxT)
     places_N = np.arange(start, stop)
     row = series_rows.Row(
-      np.float32(stream.scale.apply(values_N)),
+      np.float32(stream.scale.apply(values_NxT)),
       self.frequency.calendar(stream.start, places_N + 1),
     )
     if (own := stream.covariates) is None:
@@ -395,9 +440,9 @@ class Forecaster:
     rows = (series_rows.Result(*row) for row in zip(*result, strict=True))
     return [*map(self._after, streams, values, rows)], carry
 
-  def _after(self, stream, values_N, result):
+  def _after(self, stream, values_NxT, result):
     """Returns a stream that has read more."""
-    count = stream.count + len(values_N)
+    count = stream.count + len(values_NxT)
     own = stream.covariates
     return stream._replace(
       count=count,
@@ -409,9 +454,10 @@ class Forecaster:
     self, of_series: scaling.Scale, result: series_rows.Result
   ) -> np.ndarray:
     """Returns the head's numbers OxH in readings, or in their logarithms."""
-    numbers_OxH, loc, scale = map(np.float64, result)
-    shift = loc * of_series.scale + of_series.loc
-    return self._head.unscaled(numbers_OxH, shift, scale * of_series.scale)
+    numbers_OxH, loc_H, scale_H = map(np.float64, result)
+    unit_H = np.repeat(of_series.scale, self.horizon)
+    shift_H = loc_H * unit_H + np.repeat(of_series.loc, self.horizon)
+    return self._head.unscaled(numbers_OxH, shift_H, scale_H * unit_H)
 
   def forecast(
     self,
@@ -446,12 +492,23 @@ class Forecaster:
       return Forecast(
         stream.name, times, levels, quantiles_HxQ, point_H, paths_PxH
       )
-    numbers_HxO = stream.numbers_OxH.T[:horizon]
+    whole = stream.numbers_OxH.reshape(
+      len(stream.numbers_OxH), -1, self.horizon
+    )
+    numbers_OxTxH = whole[..., :horizon]
+    numbers_HxO = numbers_OxTxH.reshape(len(whole), -1).T
     quantiles_HxQ = self._head.quantiles(numbers_HxO, levels)
     point_H = self._head.points(numbers_HxO)
     if stream.scale.log:
       quantiles_HxQ, point_H = np.exp(quantiles_HxQ), np.exp(point_H)
-    return Forecast(stream.name, times, levels, quantiles_HxQ, point_H)
+    return Forecast(
+      stream.name,
+      times * len(self._data.readings),
+      levels,
+      quantiles_HxQ,
+      point_H,
+      targets=tuple(name for name in self.targets for _ in range(horizon)),
+    )
 
   def _paths(self, stream, horizon, sampling):
     """Returns drawn readings, PxH."""
@@ -459,7 +516,7 @@ class Forecaster:
     calendar_NxF = self.frequency.calendar(
       stream.start, np.arange(start, stop) + 1
     )
-    ahead = series_rows.Row(np.zeros(0, np.float32), calendar_NxF)
+    ahead = series_rows.Row(np.zeros((0, 1), np.float32), calendar_NxF)
     # Steps without covariates have arrays of no width.
     known_LxHxK = inputs_LxC = np.zeros((horizon, 0, 0), np.float32)
     if (own := stream.covariates) is not None:
@@ -515,17 +572,19 @@ def rows(
   """Returns a row for each reading: its series, its time, its quantiles.
 
   `id` and `time` name these columns; the quantile of level 0.1 is 'q0.1', and
-  the first drawn path is 'path1'.
+  the first drawn path is 'path1'. Of several targets 'target' has the column's
+  name.
   """
   return [
     {id: each.name, time: when}
+    | ({'target': each.targets[n]} if each.targets else {})
     | {
       f'q{level:g}': float(x) for level, x in zip(each.levels, own, strict=True)
     }
-    | {f'path{n + 1}': float(x) for n, x in enumerate(drawn)}
+    | {f'path{place}': float(x) for place, x in enumerate(drawn, 1)}
     for each in forecasts
-    for when, own, drawn in zip(
-      each.times, each.quantiles_HxQ, _drawn(each), strict=True
+    for n, (when, own, drawn) in enumerate(
+      zip(each.times, each.quantiles_HxQ, _drawn(each), strict=True)
     )
   ]
 

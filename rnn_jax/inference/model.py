@@ -344,7 +344,7 @@ class Model:
   def observe(
     self,
     state: forecast_lib.Stream,
-    reading: float,
+    reading: forecast_lib.Reading,
     *,
     known: covariates_lib.Given = covariates_lib.NONE,
     observed: covariates_lib.Given = covariates_lib.NONE,
@@ -357,7 +357,8 @@ class Model:
 
     Args:
       state: of `begin` or `observe`; it stays valid.
-      reading: the next one; nan: it is missing.
+      reading: the next one, of a run with data.targets a list of them; nan: it
+        is missing.
       known: of a run with data.known, a number of each of these columns, or a
         list of numbers, at the times after those that the state knows of: as
         the horizon moves on by a reading, one more is needed.
@@ -386,7 +387,7 @@ class Model:
   def observe_all(
     self,
     states: Sequence[forecast_lib.Stream],
-    readings: Sequence[float],
+    readings: Sequence[forecast_lib.Reading],
     *,
     known: Sequence[covariates_lib.Given] | None = None,
     observed: Sequence[covariates_lib.Given] | None = None,

@@ -6,7 +6,8 @@ A drawn reading is read as an observed one is ("ancestral sampling"; Salinas et
 al., "DeepAR: Probabilistic forecasting with autoregressive recurrent networks",
 2020). So paths have the dependence of readings on each other, which quantiles
 of single readings lack, and a path may be longer than the horizon of training.
-Path n of a series is a function of the seed, the series' name and n.
+Path n of a series, which has one target, is a function of the seed, the series'
+name and n.
 """
 
 import functools
@@ -82,16 +83,14 @@ def _draw(
         rows(known_HxK), rows(inputs_C)[None], rows(ahead.categories_S)
       )
     given = series_rows.Given(
-      y_P[None],
+      y_P[None, :, None],
       rows(calendar_F)[None],
       jnp.full(P, n > 0, jnp.int32),
       covariates,
     )
-    carry, (numbers_PxOxH, loc_P, scale_P) = series_rows.read(
-      model, params, carry, given
-    )
+    carry, made = series_rows.read(model, params, carry, given)
     keys = jax.vmap(lambda key: jax.random.fold_in(key, n))(keys_P)
-    y_P = jax.vmap(head.draw)(keys, numbers_PxOxH[..., 0], loc_P, scale_P)
+    y_P = jax.vmap(head.draw)(keys, *(x[..., 0] for x in made))
     return (carry, y_P), y_P
 
   inputs = steps, ahead.calendar_NxF, ahead.inputs_NxC, known_LxHxK

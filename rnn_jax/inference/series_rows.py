@@ -34,12 +34,12 @@ class Carry(NamedTuple):
   """What series carry from reading to reading.
 
   Attributes:
-    window_BxW: the last W readings, scaled; NaN is missing.
+    window_BxTxW: the last W readings of each target, scaled; NaN is missing.
     state: of the model.
     x_BxD: the head's input after the last reading.
   """
 
-  window_BxW: Any
+  window_BxTxW: Any
   state: PyTree
   x_BxD: Any
 
@@ -62,13 +62,13 @@ class Given(NamedTuple):
   """Readings of B rows, the first `count_B` of N.
 
   Attributes:
-    readings_NxB: scaled; NaN is missing.
+    readings_NxBxT: scaled; NaN is missing.
     calendar_NxBxF: the calendar of the reading after each.
     count_B: how many are read; 0: the row stays as it is.
     covariates: None: the model reads none.
   """
 
-  readings_NxB: Any
+  readings_NxBxT: Any
   calendar_NxBxF: Any
   count_B: Any
   covariates: Covariates | None = None
@@ -78,14 +78,14 @@ class Row(NamedTuple):
   """What a row reads, N readings.
 
   Attributes:
-    readings_N: scaled; NaN is missing.
+    readings_NxT: scaled; NaN is missing.
     calendar_NxF: the calendar of the reading after each.
     known_HxK: as of Covariates; empty if the model reads none.
     inputs_NxC: the same.
     categories_S: the same.
   """
 
-  readings_N: np.ndarray
+  readings_NxT: np.ndarray
   calendar_NxF: np.ndarray
   known_HxK: np.ndarray = NOTHING
   inputs_NxC: np.ndarray = NOTHING
@@ -93,17 +93,17 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-  """Of each row the head's numbers, in units of `scale_B` from `loc_B`."""
+  """Of each row the head's numbers, in units of `scale_BxH` from `loc_BxH`."""
 
   numbers_BxOxH: Any
-  loc_B: Any
-  scale_B: Any
+  loc_BxH: Any
+  scale_BxH: Any
 
 
 def blank(model: series_lib.Forecaster, B: int) -> Carry:
   """Returns B rows of which nothing was read."""
   return Carry(
-    jnp.full((B, model.sizes.window), jnp.nan),
+    jnp.full((B, model.sizes.targets, model.sizes.window), jnp.nan),
     model.apply({}, B, method='init_state'),
     jnp.zeros((B, model.config.width)),
   )
@@ -147,17 +147,18 @@ def step(
   n: jax.Array,
 ) -> Carry:
   """Reads the n-th reading of each row; arguments as of `read`."""
-  reading_Bx1 = given.readings_NxB[n][:, None]
-  window_BxW = jnp.concatenate([carry.window_BxW[:, 1:], reading_Bx1], 1)
+  reading_BxTx1 = given.readings_NxBxT[n][..., None]
+  last_BxTxW = carry.window_BxTxW[..., 1:]
+  window_BxTxW = jnp.concatenate([last_BxTxW, reading_BxTx1], 2)
   calendar_Bx1xF = given.calendar_NxBxF[n][:, None]
-  inputs = window_BxW[:, None], calendar_Bx1xF, None, _inputs(given, n)
+  inputs = _seen(window_BxTxW), calendar_Bx1xF, None, _inputs(given, n)
   state, x_Bx1xD = _apply(model, params, 'features', carry.state, *inputs)
   x_BxD = x_Bx1xD[:, 0].astype(jnp.float32)
   live_B = n < given.count_B
   return jax.tree.map(
     lambda axis, new, old: jnp.where(_along(live_B, axis, new.ndim), new, old),
     axes(model),
-    Carry(window_BxW, state, x_BxD),
+    Carry(window_BxTxW, state, x_BxD),
     carry,
   )
 
@@ -170,10 +171,15 @@ def ahead(
   if given.covariates is not None:
     known_Bx1xHxK = given.covariates.known_BxHxK[:, None]
     known = series_lib.Covariates(known_Bx1xHxK, None, None)
-  inputs = carry.x_BxD[:, None], carry.window_BxW[:, None], known
+  inputs = carry.x_BxD[:, None], _seen(carry.window_BxTxW), known
   made = _apply(model, params, 'forecasts', *inputs)
   numbers_BxOxH = jnp.stack([each[:, 0] for each in made.numbers], 1)
-  return Result(numbers_BxOxH, made.loc_BxL[:, 0], made.scale_BxL[:, 0])
+  return Result(numbers_BxOxH, made.loc_BxLxH[:, 0], made.scale_BxLxH[:, 0])
+
+
+def _seen(window_BxTxW):
+  """Returns what one step sees."""
+  return window_BxTxW.reshape(len(window_BxTxW), 1, -1)
 
 
 def _apply(model, params, method, *inputs):
@@ -231,7 +237,7 @@ class Reader:
     Returns:
       (the new carry, the forecasts after the last readings).
     """
-    lengths = np.array([len(row.readings_N) for row in rows])
+    lengths = np.array([len(row.readings_NxT) for row in rows])
     # Rows of about the same length wait for each other the least.
     order = np.argsort(-lengths, kind='stable')
     carries, results = [], []
@@ -298,7 +304,7 @@ class Reader:
   def _read_part(self, width, carry, rows):
     carry = self.join([carry] + [self.fresh] * (width - len(rows)))
     result = None
-    longest = max(len(row.readings_N) for row in rows)
+    longest = max(len(row.readings_NxT) for row in rows)
     for first in range(0, max(1, longest), AT_ONCE):
       given = self.part(rows, slice(first, first + AT_ONCE), width)
       carry, result = self._run(carry, given)
@@ -320,7 +326,7 @@ class Reader:
     """Returns rows that read nothing."""
     sizes, steps = self.model.sizes, (AT_ONCE, width)
     given = Given(
-      np.zeros(steps, np.float32),
+      np.zeros((*steps, sizes.targets), np.float32),
       np.zeros((*steps, sizes.calendar), np.float32),
       np.zeros(width, np.int32),
     )
@@ -360,8 +366,8 @@ class Reader:
 
 def _row(given, n):
   """Returns views of the arrays of row `n`, those of a Row."""
-  readings_NxB, calendar_NxBxF, _, covariates = given
-  views = [readings_NxB[:, n], calendar_NxBxF[:, n]]
+  readings_NxBxT, calendar_NxBxF, _, covariates = given
+  views = [readings_NxBxT[:, n], calendar_NxBxF[:, n]]
   if covariates is not None:
     known_BxHxK, inputs_NxBxC, categories_BxS = covariates
     views += [known_BxHxK[n], inputs_NxBxC[:, n], categories_BxS[n]]
@@ -370,10 +376,10 @@ def _row(given, n):
 
 def _write(given, n, row, own):
   """Writes the readings `own` of a row into row `n`."""
-  readings_N, calendar_NxF, *covariates = _row(given, n)
-  part_N = row.readings_N[own]
-  count = given.count_B[n] = len(part_N)
-  readings_N[:count] = part_N
+  readings_NxT, calendar_NxF, *covariates = _row(given, n)
+  part_NxT = row.readings_NxT[own]
+  count = given.count_B[n] = len(part_NxT)
+  readings_NxT[:count] = part_NxT
   calendar_NxF[:count] = row.calendar_NxF[own]
   if covariates:
     known_HxK, inputs_NxC, categories_S = covariates

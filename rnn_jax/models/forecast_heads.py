@@ -14,13 +14,13 @@
 positive(x) = (x + sqrt(x^2 + 1)) / 2 is a softplus without an exponential. A
 mean is positive(x / e) e, near x above e = 0.1, in units of the window's mean.
 
-Shapes: the head's numbers are a tuple of O arrays BxLxH, H the horizon: so the
-loss is one pass over them. Sources: Koenker and Bassett, "Regression
-Quantiles", 1978; Park et al., "Learning Quantile Functions without Quantile
-Crossing for Distribution-free Time Series Forecasting", 2022; Salinas et al.,
-"DeepAR: Probabilistic forecasting with autoregressive recurrent networks",
-2020; Barron, "Squareplus: A Softplus-Like Algebraic Rectifier", 2021; Loader,
-"Fast and Accurate Computation of Binomial Probabilities", 2000.
+Shapes: the head's numbers are a tuple of O arrays BxLxH, H the readings to come
+of all targets: so the loss is one pass over them. Sources: Koenker and Bassett,
+"Regression Quantiles", 1978; Park et al., "Learning Quantile Functions without
+Quantile Crossing for Distribution-free Time Series Forecasting", 2022; Salinas
+et al., "DeepAR: Probabilistic forecasting with autoregressive recurrent
+networks", 2020; Barron, "Squareplus: A Softplus-Like Algebraic Rectifier",
+2021; Loader, "Fast and Accurate Computation of Binomial Probabilities", 2000.
 """
 
 from collections.abc import Sequence
@@ -84,21 +84,21 @@ class Head:
     return tuple(rows)
 
   def loss(
-    self, numbers: Numbers, future_BxLxH: jax.Array, scale_BxLx1: jax.Array
+    self, numbers: Numbers, future_BxLxH: jax.Array, scale_BxLxH: jax.Array
   ) -> jax.Array:
     """Returns the loss of each reading, BxLxH.
 
     Args:
       numbers: of `numbers`.
       future_BxLxH: the readings, none of which is missing.
-      scale_BxLx1: that they were divided by, and which makes them counts again.
+      scale_BxLxH: that they were divided by, and which makes them counts again.
     """
     if self.kind == 'student_t':
       return -student_t_log(numbers, future_BxLxH)
     if self.kind == 'negative_binomial':
       mean, dispersion = numbers
-      counts = jnp.round(future_BxLxH * scale_BxLx1)
-      return -negative_binomial_log((mean * scale_BxLx1, dispersion), counts)
+      counts = jnp.round(future_BxLxH * scale_BxLxH)
+      return -negative_binomial_log((mean * scale_BxLxH, dispersion), counts)
     errors = [future_BxLxH - each for each in numbers]
     if self.kind == 'point':
       return jnp.abs(errors[0])
@@ -139,15 +139,15 @@ class Head:
     return count.astype(jnp.float32)
 
   def unscaled(
-    self, numbers_OxH: np.ndarray, loc: float, scale: float
+    self, numbers_OxH: np.ndarray, loc_H: np.ndarray, scale_H: np.ndarray
   ) -> np.ndarray:
-    """Returns numbers in readings, float64; they were in `scale` from `loc`."""
+    """Returns numbers in readings, float64, by their location and scale."""
     out = np.asarray(numbers_OxH, np.float64)
     if self.kind == 'student_t':
-      return np.stack([out[0] * scale + loc, out[1] * scale, out[2]])
+      return np.stack([out[0] * scale_H + loc_H, out[1] * scale_H, out[2]])
     if self.kind == 'negative_binomial':
-      return np.stack([out[0] * scale, out[1]])
-    return out * scale + loc
+      return np.stack([out[0] * scale_H, out[1]])
+    return out * scale_H + loc_H
 
   def points(self, numbers: np.ndarray) -> np.ndarray:
     """Returns point forecasts: medians, or what head 'point' predicts.

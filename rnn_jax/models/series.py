@@ -26,7 +26,13 @@ so that the cost is linear in L, and a forecast reads nothing that is known of
 the readings after it. Embeddings and W_e start at 0: an unknown category adds
 nothing.
 
-Shapes: readings BxLxW, calendar BxLxF, forecasts BxLxH, H the horizon.
+With T targets, columns that are read and forecast together, z_t, level_t and
+the anchor are each target's own, u_t has all of them, and the head writes the
+forecasts of all, so that each is made of every target's readings; W_direct is
+shared.
+
+Shapes: readings BxLxW, calendar BxLxF, forecasts BxLxH, H the horizon. Of
+several targets W and H are theirs one after the other.
 """
 
 from typing import Any
@@ -72,7 +78,8 @@ LOGICAL_AXES = {
 class Sizes(NamedTuple):
   """W, F, H and the season, from section `data` of a config.
 
-  Of covariates K and C, and how many values each category has.
+  Of covariates K and C, and how many values each category has; of T targets W
+  and H are those of each.
   """
 
   window: int
@@ -82,6 +89,7 @@ class Sizes(NamedTuple):
   known: int = 0
   inputs: int = 0
   categories: tuple[int, ...] = ()
+  targets: int = 1
 
 
 class Covariates(NamedTuple):
@@ -103,15 +111,15 @@ class Forecasts(NamedTuple):
   """Forecasts of each step, in scaled readings.
 
   Attributes:
-    numbers: O arrays BxLxH, of the head, in units of `scale_BxL` from
-      `loc_BxL`.
-    loc_BxL: of the step's window.
-    scale_BxL: the same.
+    numbers: O arrays BxLxH, of the head, in units of `scale_BxLxH` from
+      `loc_BxLxH`.
+    loc_BxLxH: of the step's window of a reading's target.
+    scale_BxLxH: the same.
   """
 
   numbers: forecast_heads.Numbers
-  loc_BxL: jax.Array
-  scale_BxL: jax.Array
+  loc_BxLxH: jax.Array
+  scale_BxLxH: jax.Array
 
 
 class Forecaster(nn.Module):
@@ -147,7 +155,7 @@ class Forecaster(nn.Module):
     if self.sizes.known:
       self.known, self.gate = nn.Dense(EFFECTS), nn.Dense(EFFECTS)
       self.effect = nn.Dense(
-        self.numbers.outputs,
+        self.sizes.targets * self.numbers.outputs,
         use_bias=False,
         kernel_init=nn.initializers.zeros,
       )
@@ -155,7 +163,7 @@ class Forecaster(nn.Module):
       self.sizes.horizon, use_bias=False, kernel_init=nn.initializers.zeros
     )
     self.head = nn.Dense(
-      self.sizes.horizon * self.numbers.outputs,
+      self.sizes.targets * self.sizes.horizon * self.numbers.outputs,
       dtype=jnp.float32,
       kernel_init=nn.initializers.zeros,
     )
@@ -220,10 +228,11 @@ class Forecaster(nn.Module):
     covariates: Covariates | None = None,
   ) -> jax.Array:
     """Returns the first block's inputs, BxLxD."""
-    z, loc, scale = normalized(readings_BxLxW, self.normalize)
+    z_BxLxTxW, loc, scale = self._normalized(readings_BxLxW)
+    z = z_BxLxTxW.reshape(readings_BxLxW.shape)
     observed = ~jnp.isnan(readings_BxLxW)
-    local = jnp.log(scale / (jnp.abs(loc) + scale)), jnp.sign(loc)
-    given = [z, observed, calendar_BxLxF, *(x[..., None] for x in local)]
+    level = jnp.log(scale / (jnp.abs(loc) + scale))
+    given = z, observed, calendar_BxLxF, level, jnp.sign(loc)
     u = jnp.concatenate([x.astype(jnp.float32) for x in given], -1)
     x = self.input(u.astype(self.policy.activations))
     if self.reads_covariates:
@@ -245,6 +254,14 @@ class Forecaster(nn.Module):
       x += jnp.sum(self.categories(at_BxLxS), -2)
     return x
 
+  def _normalized(self, readings_BxLxW):
+    """Returns (z_BxLxTxW, loc_BxLxT, scale_BxLxT), see `normalized`."""
+    return normalized(self._by_target(readings_BxLxW), self.normalize)
+
+  def _by_target(self, x):
+    """Returns an array with an axis of the targets, which its last one has."""
+    return x.reshape(*x.shape[:-1], self.sizes.targets, -1)
+
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
 
@@ -255,39 +272,44 @@ class Forecaster(nn.Module):
     covariates: Covariates | None = None,
   ) -> Forecasts:
     """Returns the forecasts of steps, from the head's inputs."""
-    z, loc, scale = normalized(readings_BxLxW, self.normalize)
+    z_BxLxTxW, loc, scale = self._normalized(readings_BxLxW)
     out = self.head(x_BxLxD)
-    shape = *out.shape[:2], self.numbers.outputs, self.sizes.horizon
-    out = out.reshape(shape)
+    out = out.reshape(*out.shape[:2], self.numbers.outputs, -1)
     if self.sizes.known:
       assert covariates is not None
       x_BxLx1xD = x_BxLxD.astype(jnp.float32)[:, :, None]
       known = nn.silu(self.known(masked(covariates.known_BxLxHxK)))
-      effect_BxLxHxO = self.effect(known * self.gate(x_BxLx1xD))
-      out += effect_BxLxHxO.swapaxes(2, 3)
-    center_BxLxH = self._anchors(z, ~jnp.isnan(readings_BxLxW))
-    center_BxLxH += self.direct(z)
+      effect = self._by_target(self.effect(known * self.gate(x_BxLx1xD)))
+      effect_BxLxOxTxH = effect.transpose(0, 1, 4, 3, 2)
+      out += effect_BxLxOxTxH.reshape(out.shape)
+    observed = self._by_target(~jnp.isnan(readings_BxLxW))
+    center = self._anchors(z_BxLxTxW, observed) + self.direct(z_BxLxTxW)
     if self.numbers.counts:
       unit = jnp.maximum(loc, 1 / self.sizes.window)  # the least mean above 0
-      center_BxLxH = loc[..., None] + scale[..., None] * center_BxLxH
-      center_BxLxH /= unit[..., None]
+      center = loc[..., None] + scale[..., None] * center
+      center /= unit[..., None]
       loc, scale = jnp.zeros_like(loc), unit
-    return Forecasts(self.numbers.numbers(out, center_BxLxH), loc, scale)
+    center_BxLxH, loc_BxLxH, scale_BxLxH = (
+      jnp.broadcast_to(x, center.shape).reshape(*out.shape[:2], -1)
+      for x in (center, loc[..., None], scale[..., None])
+    )
+    numbers = self.numbers.numbers(out, center_BxLxH)
+    return Forecasts(numbers, loc_BxLxH, scale_BxLxH)
 
-  def _anchors(self, z_BxLxW, observed_BxLxW):
-    """Returns the forecasts that the head corrects, BxLxH."""
+  def _anchors(self, z_BxLxTxW, observed_BxLxTxW):
+    """Returns the forecasts that the head corrects, BxLxTxH."""
     W, H, season = self.sizes.window, self.sizes.horizon, self.sizes.season
     if self.anchor == 'none':
-      return jnp.zeros((*z_BxLxW.shape[:2], H), jnp.float32)
+      return jnp.zeros((*z_BxLxTxW.shape[:3], H), jnp.float32)
     season = season if self.anchor == 'season' else 1
     at = W - season + jnp.arange(H) % season
     # The latest reading stands for one that is missing a season before.
     last = jnp.argmax(
-      jnp.where(observed_BxLxW, jnp.arange(1, W + 1)[None, None], 0), -1
+      jnp.where(observed_BxLxTxW, jnp.arange(1, W + 1)[None, None, None], 0), -1
     )
-    latest = jnp.take_along_axis(z_BxLxW, last[..., None], -1)
-    known = jnp.take(observed_BxLxW, at, axis=-1)
-    return jnp.where(known, jnp.take(z_BxLxW, at, axis=-1), latest)
+    latest = jnp.take_along_axis(z_BxLxTxW, last[..., None], -1)
+    known = jnp.take(observed_BxLxTxW, at, axis=-1)
+    return jnp.where(known, jnp.take(z_BxLxTxW, at, axis=-1), latest)
 
 
 def masked(covariates: jax.Array) -> jax.Array:
@@ -298,16 +320,16 @@ def masked(covariates: jax.Array) -> jax.Array:
 
 
 def normalized(
-  readings_BxLxW: jax.Array, normalize: bool
+  readings: jax.Array, normalize: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns (z_BxLxW, loc_BxL, scale_BxL), of z = (x - loc) / scale.
+  """Returns (z, loc, scale) of windows ...xW, of z = (x - loc) / scale.
 
   A missing reading is 0 in z. Without `normalize` loc is 0 and scale 1.
   """
-  observed = ~jnp.isnan(readings_BxLxW)
-  x = jnp.where(observed, readings_BxLxW, 0)
+  observed = ~jnp.isnan(readings)
+  x = jnp.where(observed, readings, 0)
   if not normalize:
-    loc = jnp.zeros(x.shape[:2], x.dtype)
+    loc = jnp.zeros(x.shape[:-1], x.dtype)
     return x, loc, jnp.ones_like(loc)
   count = jnp.maximum(jnp.sum(observed, -1), 1).astype(x.dtype)
   loc = jnp.sum(x, -1) / count
@@ -325,19 +347,20 @@ def from_config(config: config_lib.Config) -> Forecaster:
     InputError: this device can't multiply in the config's number format.
   """
   data, task = config.data, config.task
-  window, calendar, horizon = data.widths
-  known, inputs, _ = data.covariate_widths or (0, 0, 0)
+  _, calendar, _ = data.widths
+  _, known, inputs, _ = data.covariate_widths or (0, 0, 0, 0)
   return Forecaster(
     config.model,
     config.cell,
     Sizes(
-      window,
+      data.window,
       calendar,
-      horizon,
+      data.horizon,
       data.season,
       known,
       inputs,
       data.category_sizes,
+      len(data.readings),
     ),
     task.head,
     task.quantiles,

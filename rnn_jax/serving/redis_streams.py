@@ -1,4 +1,4 @@
-"""Streams of series in a Redis server: a hash for each, and a set of their keys.
+"""Streams of series in a Redis server: a hash for each, a set of their keys.
 
     model, state    as of stream_store.py
     part:PLACE      what was read since, from this place on

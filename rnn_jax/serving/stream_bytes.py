@@ -2,8 +2,8 @@
 
     state   SHA-256 of what follows, then safetensors: what the model carries,
             the scale and the covariates; its header names the series
-    part    the number of readings and the shape of the covariates, int64; the
-            readings, float64; the covariates of these and later times, float32
+    part    the shapes of readings and of covariates, int64; the readings,
+            float64; the covariates of these and later times, float32
 
 A part is what a stream reads at once. Read again after a state, parts give the
 bits that the stream had (inference/series_rows.py).
@@ -21,7 +21,7 @@ from rnn_jax.inference import forecast as forecast_lib
 from rnn_jax.serving import states
 
 SHA256 = 32  # bytes
-SIZES = 3  # int64 that begin a part
+SIZES = 4  # int64 that begin a part
 
 
 def like(model: forecast_lib.Forecaster) -> forecast_lib.Stream:
@@ -78,14 +78,14 @@ def load(state: bytes, like: forecast_lib.Stream) -> forecast_lib.Stream | None:
   )
 
 
-def dump_part(stream: forecast_lib.Stream, values_N: np.ndarray) -> bytes:
+def dump_part(stream: forecast_lib.Stream, values_NxT: np.ndarray) -> bytes:
   """Returns what a stream is about to read."""
   own = stream.covariates
   moving_MxC = np.zeros((0, 0)) if own is None else own.from_place(stream.count)
-  sizes = np.array([len(values_N), *moving_MxC.shape], '<i8')
+  sizes = np.array([*values_NxT.shape, *moving_MxC.shape], '<i8')
   return (
     sizes.tobytes()
-    + values_N.astype('<f8').tobytes()
+    + values_NxT.astype('<f8').tobytes()
     + moving_MxC.astype('<f4').tobytes()
   )
 
@@ -99,12 +99,15 @@ def replay(
     stream: before the first part.
     parts: of `dump_part`, in order.
   """
-  place, values = stream.count, [np.zeros(0)]
+  place, values = (
+    stream.count,
+    [np.zeros((0, len(stream.carry.window_BxTxW[0])))],
+  )
   for part in parts:
-    N, M, C = np.frombuffer(part, '<i8', SIZES).tolist()
+    N, T, M, C = np.frombuffer(part, '<i8', SIZES).tolist()
     at = SIZES * 8
-    values.append(np.frombuffer(part, '<f8', N, at))
-    moving = np.frombuffer(part, '<f4', M * C, at + 8 * N)
+    values.append(np.frombuffer(part, '<f8', N * T, at).reshape(N, T))
+    moving = np.frombuffer(part, '<f4', M * C, at + 8 * N * T)
     if (own := stream.covariates) is not None:
       own = own.with_rows(place, moving.reshape(M, C))
       stream = stream._replace(covariates=own)

@@ -4,8 +4,8 @@
     parts      what it has read since, up to JOURNAL readings; then its state is
                kept in their place
 
-Both are bytes (stream_bytes.py). A reading is on the disk before it is answered.
-One server has the folder's streams at a time.
+Both are bytes (stream_bytes.py). A reading is on the disk before it is
+answered. One server has the folder's streams at a time.
 """
 
 import fcntl

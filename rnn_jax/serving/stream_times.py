@@ -58,7 +58,7 @@ def history(
   model: forecast_lib.Forecaster,
   name: str,
   times: Sequence[Time] | None,
-  readings: Sequence[float],
+  readings: Sequence[forecast_lib.Reading],
   most: int,
   besides: Besides = NOTHING,
 ) -> panel.Series:
@@ -91,14 +91,14 @@ def history(
   made = panel.Series(
     name,
     start,
-    _filled(places_N, 0, np.array(readings, np.float64), most),
+    _filled(places_N, 0, model.numbers(readings), most),
     _covariates(model, start, places_N, besides, most),
     model.covariates.texts(name, besides.static),
   )
   whole = panel.Panel(grid, bool(grid.unit), [made])
   (made,) = model.covariates.split(whole).series
   model.empty(made)  # refuses what can't be read
-  wanted = len(made.values_N) + besides.horizon
+  wanted = len(made.values_NxT) + besides.horizon
   model.covariates.check_reach(made, len(made.covariates_MxC), wanted)
   return made
 
@@ -119,7 +119,7 @@ def _covariates(model, start, places_N, besides, most):
   known_MxK = series_covariates.numbers(
     'known', known, besides.known, len(places_M)
   )
-  known_MxK = _filled(places_M, 0, known_MxK, most, 'known')
+  known_MxK = _filled(places_M, 0, known_MxK, most + model.horizon, 'known')
   stop = max(len(known_MxK), len(observed_NxO))
   columns = [
     np.pad(x, ((0, stop - len(x)), (0, 0)), constant_values=np.nan)
@@ -131,9 +131,9 @@ def _covariates(model, start, places_N, besides, most):
 def following(
   model: forecast_lib.Forecaster,
   stream: forecast_lib.Stream,
-  window_W: np.ndarray,
+  window_TxW: np.ndarray,
   times: Sequence[Time] | None,
-  readings: Sequence[float],
+  readings: Sequence[forecast_lib.Reading],
   most: int,
   besides: Besides = NOTHING,
 ) -> tuple[forecast_lib.Stream, np.ndarray]:
@@ -142,7 +142,7 @@ def following(
   Args:
     model: of the run.
     stream: whose carry has no effect.
-    window_W: its last readings, scaled.
+    window_TxW: its last readings, scaled.
     times: of the readings; None: those after the stream's last one.
     readings: NaN is missing.
     most: readings, missing ones included.
@@ -155,27 +155,27 @@ def following(
   """
   if not len(readings):
     errors.refuse('readings', [], 'give one or more')
-  values_N = model.readings(stream, readings)
+  values_NxT = model.readings(stream, readings)
   if times is None:
-    places_N = stream.count + np.arange(len(values_N))
+    places_N = stream.count + np.arange(len(values_NxT))
   else:
-    places_N = _places(model.frequency, stream.start, times, len(values_N))
+    places_N = _places(model.frequency, stream.start, times, len(values_NxT))
   old = int(np.searchsorted(places_N, stream.count))
   for n in range(old):
     place = int(places_N[n])
-    _check_repeated(model.frequency, stream, window_W, place, values_N[n])
-  new_N = _filled(places_N[old:], stream.count, values_N[old:], most)
-  if not len(new_N):
-    return stream, new_N
+    _check_repeated(model.frequency, stream, window_TxW, place, values_NxT[n])
+  new_NxT = _filled(places_N[old:], stream.count, values_NxT[old:], most)
+  if not len(new_NxT):
+    return stream, new_NxT
   observed_NxO = series_covariates.numbers(
-    'observed', model.covariates.names[1], besides.observed, len(values_N)
+    'observed', model.covariates.names[1], besides.observed, len(values_NxT)
   )
   observed_NxO = _filled(places_N[old:], stream.count, observed_NxO[old:], most)
   known_MxK = _known_after(model, stream, besides, times is not None)
   own = model.covariates.extended(stream, known_MxK, observed_NxO)
   stream = stream._replace(covariates=own)
-  model.covariates.check_known(stream, besides.horizon, len(new_N))
-  return stream, new_N
+  model.covariates.check_known(stream, besides.horizon, len(new_NxT))
+  return stream, new_NxT
 
 
 def _known_after(model, stream, besides, timed):
@@ -223,12 +223,14 @@ def shown_all(
 
 
 def recent(
-  stream: forecast_lib.Stream, window_W: np.ndarray
+  stream: forecast_lib.Stream,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns (places, readings) of a stream's window, rounded to float32."""
-  seen = min(len(window_W), stream.count)
+  """Returns (places, readings NxT) of a stream's window, rounded to float32."""
+  (window_TxW,) = stream.carry.window_BxTxW
+  window = window_TxW.shape[1]
+  seen = min(window, stream.count)
   places = np.arange(stream.count - seen, stream.count)
-  return places, stream.scale.invert(window_W[len(window_W) - seen :])
+  return places, stream.scale.invert(window_TxW[:, window - seen :].T)
 
 
 def _parse(grid, time, key='time'):
@@ -284,20 +286,19 @@ def _places(grid, start, times, count, key='time', of='readings'):
   return places_N
 
 
-def _check_repeated(grid, stream, window_W, place, reading):
+def _check_repeated(grid, stream, window_TxW, place, reading_T):
   back = stream.count - place
   time = shown(grid, stream.start, place)
   last = shown(grid, stream.start, stream.count - 1)
-  if back > len(window_W):
+  if back > window_TxW.shape[1]:
     errors.refuse(
       'time',
       time,
       f'out of order: the stream has read up to {last}, and only its last '
-      f'{len(window_W)} readings may come again',
+      f'{window_TxW.shape[1]} readings may come again',
     )
-  (scaled,) = np.float32(stream.scale.apply(np.array([reading])))
-  kept = window_W[-back]
-  if scaled != kept and not (np.isnan(scaled) and np.isnan(kept)):
+  scaled_T = np.float32(stream.scale.apply(reading_T))
+  if not np.array_equal(scaled_T, window_TxW[:, -back], equal_nan=True):
     raise ConflictError(
       f'time={time!r}: the stream has read up to {last}, and another reading '
       'at this time: none is corrected later; make the stream again'

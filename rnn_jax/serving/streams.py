@@ -100,7 +100,7 @@ class _Row(NamedTuple):
 
   job: '_Job'
   stream: forecast_lib.Stream
-  part_N: np.ndarray
+  part_NxT: np.ndarray
   n: int
 
 
@@ -115,17 +115,17 @@ class _Job:
     done: gets the answer.
     stream: what it has become so far, without its carry.
     carry: of a new stream; others have a slot.
-    rest_N: what is still to be read; None: the job hasn't begun.
+    rest_NxT: what is still to be read; None: the job hasn't begun.
     added: how many were read.
   """
 
   key: Key
   series: panel.Series | None = None
-  given: tuple[Any, Sequence[float], stream_times.Besides] | None = None
+  given: tuple[Any, Sequence[Any], stream_times.Besides] | None = None
   done: futures.Future = dataclasses.field(default_factory=futures.Future)
   stream: Any = None
   carry: Any = None
-  rest_N: Any = None
+  rest_NxT: Any = None
   added: int = 0
 
   @property
@@ -177,14 +177,14 @@ class Streams:
       ClosedError: the server is stopping.
     """
     job = _Job(key, series, stream=_without_carry(self.model.empty(series)))
-    job.carry, job.rest_N = self._reader.fresh, series.values_N
+    job.carry, job.rest_NxT = self._reader.fresh, series.values_NxT
     return self._submit(job)
 
   def read(
     self,
     key: Key,
     times: Sequence[Any] | None,
-    readings: Sequence[float],
+    readings: Sequence[forecast_lib.Reading],
     besides: stream_times.Besides = stream_times.NOTHING,
   ) -> futures.Future[Answer]:
     """Reads what follows; readings that the stream has are skipped.
@@ -272,6 +272,7 @@ class Streams:
       'horizon': model.horizon,
       'quantiles': [*model.levels],
       'window': model.reader.model.sizes.window,
+      'targets': [*model.targets],
       'covariates': model.covariates.described,
     }
 
@@ -341,18 +342,18 @@ class Streams:
           'its state is damaged: begin it again with its history'
         )
       else:
-        stream, rest_N = stream_bytes.replay(stream, kept.parts)
-        found.append((kept.key, stream, rest_N))
+        stream, rest_NxT = stream_bytes.replay(stream, kept.parts)
+        found.append((kept.key, stream, rest_NxT))
     for first in range(0, len(found), ROWS):
       part = found[first : first + ROWS]
       keys, streams, rests = zip(*part, strict=True)
       streams = self.model.read_all(streams, rests)
       slots = self._allot(len(part))
-      for key, stream, rest_N, slot in zip(
+      for key, stream, rest_NxT, slot in zip(
         keys, streams, rests, slots, strict=True
       ):
         self._reader.put(self._carry, np.array([slot]), stream.carry)
-        entry = _Entry(_without_carry(stream), slot, len(rest_N))
+        entry = _Entry(_without_carry(stream), slot, len(rest_NxT))
         self._entries[key] = entry
 
   def step(self) -> bool:
@@ -383,27 +384,27 @@ class Streams:
 
   def _begin(self, job):
     """Returns whether a job has readings to read; others have ended then."""
-    if job.rest_N is not None:
+    if job.rest_NxT is not None:
       return True
     try:
       if job.given is None:
         self._remove(job)
         return False
       job.stream, slot, _ = self._find(job.key)
-      window_W = self._carry.window_BxW[slot]
+      window_TxW = self._carry.window_BxTxW[slot]
       times, readings, besides = job.given
-      job.stream, job.rest_N = stream_times.following(
+      job.stream, job.rest_NxT = stream_times.following(
         self.model,
         job.stream,
-        window_W,
+        window_TxW,
         times,
         readings,
         self.options.readings,
         besides,
       )
-      if not len(job.rest_N):
+      if not len(job.rest_NxT):
         self._end(job, Answer(job.stream, 0))
-      return len(job.rest_N) > 0
+      return len(job.rest_NxT) > 0
     except Exception as error:  # noqa: BLE001, it becomes the answer
       self._end(job, error)
       return False
@@ -431,12 +432,12 @@ class Streams:
         *(job.carry for job in jobs if job.begins),
       ]
     )
-    parts = [job.rest_N[: series_rows.AT_ONCE] for job in jobs]
+    parts = [job.rest_NxT[: series_rows.AT_ONCE] for job in jobs]
     before = [job.stream for job in jobs]
     streams, carry = self.model.read_rows(before, carry, parts)
     rows = [
-      _Row(job, stream, part_N, n)
-      for n, (job, stream, part_N) in enumerate(
+      _Row(job, stream, part_NxT, n)
+      for n, (job, stream, part_NxT) in enumerate(
         zip(jobs, streams, parts, strict=True)
       )
     ]
@@ -448,22 +449,22 @@ class Streams:
       for row, journal in zip(rows, journals, strict=True):
         self._advance(row, carry, journal)
     for job in jobs:
-      if not len(job.rest_N):
+      if not len(job.rest_NxT):
         self._end(job, Answer(job.stream, job.added))
 
   def _write(self, rows, carry):
     """Writes rows to the store. Returns how many readings each has there."""
     states, parts, journals = [], [], []
-    for job, stream, part_N, n in rows:
-      journal = len(part_N)
+    for job, stream, part_NxT, n in rows:
+      journal = len(part_NxT)
       if not job.begins:
         journal += self._entries[job.key].journal
       whole = job.begins or journal > stream_store.JOURNAL
       journals.append(0 if whole else journal)
       if not whole:
-        part = stream_bytes.dump_part(job.stream, part_N)
+        part = stream_bytes.dump_part(job.stream, part_NxT)
         parts.append((job.key, job.stream.count, part))
-      elif not job.begins or len(part_N) == len(job.rest_N):
+      elif not job.begins or len(part_NxT) == len(job.rest_NxT):
         own = self._reader.take(carry, np.array([n]))
         state = stream_bytes.dump(stream._replace(carry=own))
         states.append((job.key, state))
@@ -473,13 +474,13 @@ class Streams:
 
   def _advance(self, row, carry, journal):
     """Takes what a job's stream has become."""
-    job, stream, part_N, n = row
-    job.stream, job.rest_N = stream, job.rest_N[len(part_N) :]
-    job.added += len(part_N)
-    self._readings += len(part_N)
+    job, stream, part_NxT, n = row
+    job.stream, job.rest_NxT = stream, job.rest_NxT[len(part_NxT) :]
+    job.added += len(part_NxT)
+    self._readings += len(part_NxT)
     if job.begins:
       job.carry = self._reader.take(carry, np.array([n]))
-      if len(job.rest_N):
+      if len(job.rest_NxT):
         return
       self._lost.pop(job.key, None)
       slot = self._slot(job.key)

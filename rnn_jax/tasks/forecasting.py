@@ -176,7 +176,7 @@ class Task(base.Task):
     head = self.model.bind({}).numbers
     future = batch.future_BxLxH
     observed = ~jnp.isnan(future)
-    loc, scale = forecasts.loc_BxL[..., None], forecasts.scale_BxL[..., None]
+    loc, scale = forecasts.loc_BxLxH, forecasts.scale_BxLxH
     y = jnp.where(observed, (future - loc) / scale, 0)
 
     def total(each):

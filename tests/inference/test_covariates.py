@@ -199,7 +199,7 @@ def test_a_stream_asks_for_what_it_lacks(model, frame, future):
 
 def test_a_series_without_covariates_is_refused(model):
   """As servers have them."""
-  own = panel_lib.Series('a', 0, np.ones(9))
+  own = panel_lib.Series('a', 0, np.ones((9, 1)))
   with pytest.raises(errors.InputError, match="'a' has no cov.*'rain', 'size'"):
     model.forecaster.begin(own)
 

@@ -27,7 +27,7 @@ def row(sizes, count, rng):
     return np.float32(rng.normal(size=shape))
 
   return series_rows.Row(
-    numbers(count),
+    numbers(count, sizes.targets),
     numbers(count, sizes.calendar),
     numbers(sizes.horizon, sizes.known),
     numbers(count, sizes.inputs),
@@ -65,7 +65,7 @@ def test_rows_are_those_of_single_rows_at_all_widths(made):
   # A row without readings is as it was, and has the forecast that it had.
   nothing = [
     own._replace(
-      readings_N=own.readings_N[:0],
+      readings_NxT=own.readings_NxT[:0],
       calendar_NxF=own.calendar_NxF[:0],
       inputs_NxC=own.inputs_NxC[:0],
     )

@@ -215,7 +215,9 @@ def test_offsets_are_converted(model, frame):
     10,
   )
   assert history.start == frame.ds[0].value
-  np.testing.assert_array_equal(history.values_N, [1, 2, np.nan, np.nan][:4])
+  np.testing.assert_array_equal(
+    history.values_NxT[:, 0], [1, 2, np.nan, np.nan]
+  )
   with pytest.raises(errors.InputError, match='times is missing'):
     stream_times.history(model.forecaster, 'x', None, [1.0], 10)
 

@@ -47,6 +47,17 @@ def with_covariates(table, seed=1):
   )
 
 
+TARGETS = {'data.targets': ('y', 'z')}
+
+
+def with_targets(table, seed=2):
+  """A table of `frame` with another column of readings, which follows y."""
+  rng = np.random.default_rng(seed)
+  z = 40 - 2 * table.y.ffill().shift(2, fill_value=10.0)
+  z += rng.normal(size=len(table))
+  return table.assign(z=z.mask(rng.random(len(table)) < 0.05))
+
+
 def future(table, count=5):
   """What is known of the `count` hours after a table of `with_covariates`."""
   rng = np.random.default_rng(7)

@@ -51,8 +51,9 @@ def test_steps_are_the_equation_s(path):
   made = corpus.examples(config.data, 'train', 0)
   W, H = config.data.window, config.data.horizon
   given = series_lib.content(corpus.documents['train'].read(1))
-  scale = np.nanmean(np.abs(given.values_N))
-  y = np.concatenate([np.full(W, np.nan), given.values_N, np.full(H, np.nan)])
+  values_N = given.values_NxT[:, 0]
+  scale = np.nanmean(np.abs(values_N))
+  y = np.concatenate([np.full(W, np.nan), values_N, np.full(H, np.nan)])
   y = np.float32(y / scale)
   steps = made.read(1, 7, 20)
   for n, t in enumerate(range(7, 19)):
@@ -71,7 +72,11 @@ def test_parts_follow_each_other_and_only_the_last_horizon_is_forecast(path):
   }
   for train, validation, test in zip(*whole.values(), strict=True):
     assert (train.begin, validation.begin, test.begin) == (0, 50, 55)
-    assert [len(x.values_N) for x in (train, validation, test)] == [50, 55, 60]
+    assert [len(x.values_NxT) for x in (train, validation, test)] == [
+      50,
+      55,
+      60,
+    ]
   for split, place in (('validation', 49), ('test', 54)):
     made = corpus.examples(config.data.heldout(config.evaluate), split)
     steps = made.read(0)
@@ -267,7 +272,7 @@ def test_a_layout_does_not_change_the_loss(path, layout):
 
 def oracle(forecasts, steps):
   """(the sum of losses, of weights) of a row in float64, by its equation."""
-  loc, scale = (np.float64(x[0])[:, None] for x in forecasts[1:])
+  loc, scale = (np.float64(x[0]) for x in forecasts[1:])
   y = (steps.future_LxH - loc) / scale
   losses = [
     2 * np.maximum(level * (y - q), (level - 1) * (y - q))
@@ -322,7 +327,7 @@ def test_an_untrained_model_is_its_anchor(path, anchor):
       np.ones(batch.categories_BxLxS.shape, np.int32),
     ),
   )
-  got = made.numbers[1] * made.scale_BxL[..., None] + made.loc_BxL[..., None]
+  got = made.numbers[1] * made.scale_BxLxH + made.loc_BxLxH
   wanted = {
     'season': readings[..., [2, 3, 4, 5, 6]],
     'last': np.repeat(readings[..., -1:], 5, -1),

@@ -57,7 +57,7 @@ def read(
     with served.running():
       begun = [
         served.put(
-          key, panel.Series(key[1], 0, rng.normal(100, 10, size=history))
+          key, panel.Series(key[1], 0, rng.normal(100, 10, size=(history, 1)))
         )
         for key in keys
       ]

@@ -20,9 +20,11 @@ class Batch(NamedTuple):
     label_B: int32, class of an image.
     image_BxHxWxC: uint8 pixels.
     readings_BxLxW: float32, of a series the scaled readings that each step
-      sees, the latest last; NaN is a missing one. Tokens and targets are None.
+      sees, the latest last, of several targets one after the other; NaN is a
+      missing one. Tokens and targets are None.
     calendar_BxLxF: float32, the calendar features of the next reading.
-    future_BxLxH: float32, the readings that each step forecasts; NaN is none.
+    future_BxLxH: float32, the readings that each step forecasts, of several
+      targets one after the other; NaN is none.
     known_BxLxHxK: float32, what is known of these, see data/series/
       covariates.py; NaN is missing.
     inputs_BxLxC: float32, the covariates of each step, the same.

@@ -85,11 +85,11 @@ def blank_series(
   rows: int,
   length: int,
   widths: tuple[int, int, int],
-  besides: tuple[int, int, int] | None = None,
+  besides: tuple[int, int, int, int] | None = None,
 ) -> batch_lib.Batch:
   """Returns a batch of padding; `widths` are W, F and H.
 
-  `besides` are K, C and S, of a series with covariates.
+  `besides` are H, K, C and S, of a series with covariates; H is the horizon.
   """
   shape = rows, length
   readings, calendar, future = (
@@ -107,9 +107,9 @@ def blank_series(
   )
   if besides is None:
     return batch
-  K, C, S = besides
+  H, K, C, S = besides
   return batch._replace(
-    known_BxLxHxK=np.full((*shape, widths[2], K), np.nan, np.float32),
+    known_BxLxHxK=np.full((*shape, H, K), np.nan, np.float32),
     inputs_BxLxC=np.full((*shape, C), np.nan, np.float32),
     categories_BxLxS=np.zeros((*shape, S), np.int32),
   )

@@ -52,7 +52,7 @@ class Columns(NamedTuple):
 
   @property
   def widths(self) -> tuple[int, int, int]:
-    """The widths K, C and S of a step's arrays."""
+    """The widths K, C and S of a step's arrays, see the module's docstring."""
     inputs = len(self.moving) + len(self.numbers)
     return 2 * len(self.known), inputs, len(self.categories)
 
@@ -274,8 +274,10 @@ def check(data: Any) -> None:
   Raises:
     InputError: a name is there twice, or is another column's.
   """
-  taken = {data.id: 'data.id', data.time: 'data.time', data.value: 'data.value'}
-  for role in ('known', 'observed', 'static'):
+  taken = {data.id: 'data.id', data.time: 'data.time'}
+  if not data.targets:
+    taken[data.value] = 'data.value'
+  for role in ('targets', 'known', 'observed', 'static'):
     names = getattr(data, role)
     for name in names:
       key = f'data.{role}'

@@ -2,8 +2,8 @@
 
 start, begin    int64: the time of the first reading, and the place of the
                 first one that is forecast; 0: each is
-N, M, C         int64: readings, and rows and columns of covariates
-readings        float64; NaN is missing
+N, T, M, C      int64: the shapes of readings and covariates
+readings        NxT, float64; NaN is missing
 covariates      MxC, the same
 static          the texts of static columns, JSON
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from rnn_jax.data.series import panel as panel_lib
 
-NUMBERS = 5  # int64
+NUMBERS = 6  # int64
 
 
 class Content(NamedTuple):
@@ -26,14 +26,14 @@ class Content(NamedTuple):
 
   start: int
   begin: int
-  values_N: np.ndarray
+  values_NxT: np.ndarray
   covariates_MxC: np.ndarray
   static: tuple[str, ...]
 
   def series(self, name: str) -> panel_lib.Series:
     """Returns the series that this is of."""
     return panel_lib.Series(
-      name, self.start, self.values_N, self.covariates_MxC, self.static
+      name, self.start, self.values_NxT, self.covariates_MxC, self.static
     )
 
 
@@ -64,9 +64,9 @@ class InMemorySeries:
     self.names = tuple(each.name for each in self.series)
     self.sizes = np.array(
       [
-        8 * (NUMBERS + len(x.values_N) + x.covariates_MxC.size)
+        8 * (NUMBERS + x.values_NxT.size + x.covariates_MxC.size)
         + len(_static(x))
-        if len(x.values_N)
+        if len(x.values_NxT)
         else 0
         for x in self.series
       ],
@@ -75,23 +75,24 @@ class InMemorySeries:
 
   def read(self, unit: int, start: int, stop: int) -> bytes:
     own = self.series[unit]
-    shape = len(own.values_N), *own.covariates_MxC.shape
-    header = np.array([own.start, self.begins[unit], *shape], '<i8').tobytes()
-    numbers = np.concatenate([own.values_N, own.covariates_MxC.ravel()])
-    document = header + numbers.astype('<f8').tobytes() + _static(own)
+    arrays = own.values_NxT, own.covariates_MxC
+    shapes = [size for x in arrays for size in x.shape]
+    header = np.array([own.start, self.begins[unit], *shapes], '<i8')
+    numbers = np.concatenate([x.ravel() for x in arrays]).astype('<f8')
+    document = header.tobytes() + numbers.tobytes() + _static(own)
     return document[start:stop]
 
 
 def content(document: bytes) -> Content:
   """Returns what a document has."""
-  start, begin, N, M, C = np.frombuffer(document, '<i8', NUMBERS).tolist()
-  numbers = np.frombuffer(document, '<f8', N + M * C, offset=8 * NUMBERS)
+  start, begin, N, T, M, C = np.frombuffer(document, '<i8', NUMBERS).tolist()
+  numbers = np.frombuffer(document, '<f8', N * T + M * C, offset=8 * NUMBERS)
   static = document[8 * (NUMBERS + len(numbers)) :]
   return Content(
     start,
     begin,
-    numbers[:N],
-    numbers[N:].reshape(M, C),
+    numbers[: N * T].reshape(N, T),
+    numbers[N * T :].reshape(M, C),
     tuple(json.loads(static)) if static else (),
   )
 

@@ -12,6 +12,8 @@ window has too few readings to tell their spread: half a season, and LEAST.
 Of a held-out document one step forecasts, or with more horizons held out every
 H-th: those of the origins. The example is what fits a row up to the last one.
 What a step knows besides is in covariates.py.
+
+Of T targets a step reads and forecasts all, one after the other in W and H.
 """
 
 from collections.abc import Mapping
@@ -52,19 +54,19 @@ class Forked:
     has_covariates = covariates_lib.columns(self._data) is not None
     for n in range(len(documents)):
       given = series_lib.content(documents.read(n))
-      end = len(given.values_N)
+      end = len(given.values_NxT)
       first = 0
       if given.begin:
         end = origins(given, self._data.horizon)[-1] + 1
         first = max(end - options.length, 0)
-      history_N = given.values_N[: given.begin or None]
-      scale = scaling.of(scales, documents.name(n), history_N)
-      scaled_N = scale.apply(given.values_N).astype(np.float32)
-      self._given.append(given._replace(values_N=scaled_N))
+      history_NxT = given.values_NxT[: given.begin or None]
+      scale = scaling.of(scales, documents.name(n), history_NxT)
+      scaled_NxT = scale.apply(given.values_NxT).astype(np.float32)
+      self._given.append(given._replace(values_NxT=scaled_NxT))
       own = None
       if has_covariates:
         own = covariates_lib.scaled(
-          given.series(documents.name(n)), len(history_N), scales, self._data
+          given.series(documents.name(n)), len(history_NxT), scales, self._data
         )
       self._covariates.append(own)
       self._firsts.append(first)
@@ -85,7 +87,7 @@ class Forked:
 
 def origins(given: series_lib.Content, horizon: int) -> range:
   """Returns the places of the steps that forecast in a held-out document."""
-  return range(given.begin - 1, len(given.values_N) - 1, horizon)
+  return range(given.begin - 1, len(given.values_NxT) - 1, horizon)
 
 
 def least(data: Any) -> int:
@@ -109,13 +111,15 @@ def steps(
     covariates: of the series, if it has any.
   """
   start, stop = places
+  length, T = stop - start, given.values_NxT.shape[1]
   W, H = data.window, data.horizon
-  padded = np.full(W - 1 + stop - start + H, np.nan, np.float32)
-  low, high = max(start - W + 1, 0), min(stop + H, len(given.values_N))
+  padded = np.full((W - 1 + length + H, T), np.nan, np.float32)
+  low, high = max(start - W + 1, 0), min(stop + H, len(given.values_NxT))
   at = low - (start - W + 1)
-  padded[at : at + max(high - low, 0)] = given.values_N[low:high]
-  seen_LxW = windows(padded[: W - 1 + stop - start], W)
-  future_LxH = windows(padded[W:], H)
+  padded[at : at + max(high - low, 0)] = given.values_NxT[low:high]
+  seen_LxTxW = windows(padded[: W - 1 + length], W, 0)
+  seen_LxW = seen_LxTxW.reshape(length, T * W)
+  future_LxH = windows(padded[W:], H, 0).reshape(length, T * H)
   frequency = frequency_lib.Frequency.parse(data.frequency)
   calendar_LxF = frequency.calendar(given.start, np.arange(start + 1, stop + 1))
   weights_L = np.mean(~np.isnan(future_LxH), 1, dtype=np.float32)
@@ -124,7 +128,7 @@ def steps(
     weights_L *= chosen
   else:
     observed_L = np.sum(~np.isnan(seen_LxW), 1)
-    weights_L *= observed_L >= least(data)
+    weights_L *= observed_L >= T * least(data)
   made = rows_lib.Steps(seen_LxW, calendar_LxF, future_LxH, weights_L)
   if covariates is None:
     return made

@@ -97,15 +97,20 @@ def scaled(
     kind = 'standard' if data.scaling == 'series' else 'none'
     scale = scaling.fit(kind, False, values_L)
     if kind == 'none':
-      scale = scaling.of(run, channel, values_L)
+      scale = kept_scale(run, channel)
     columns.append(scale.apply(values_L))
   return np.stack(columns, 1).astype(np.float32)
 
 
 def target_scale(scales: tokenizer_lib.Tokenizer, data: Any) -> scaling.Scale:
   """Returns the scale of a number that is predicted; arguments as `scaled`."""
-  run: Any = scales
-  return scaling.of(run, data.label, np.zeros(0))
+  return kept_scale(scales, data.label)
+
+
+def kept_scale(scales: Any, name: str) -> scaling.Scale:
+  """Returns the scale of a channel or a label that a run has kept."""
+  loc, scale = scales.fitted[name]
+  return scaling.Scale(loc, scale)
 
 
 def windows(values_LxC: np.ndarray, window: int) -> np.ndarray:

@@ -287,6 +287,7 @@ class _Table(tables.Table):
       if channel not in self._columns:
         self._lacks('channels', channel)
     columns = [self._numbers(self._columns.index(x)) for x in channels]
+    values_NxC = np.stack(columns, 1)
     labels = self._labels()
     if ids is None:
       stem = os.path.splitext(os.path.basename(self._file))[0]
@@ -299,16 +300,15 @@ class _Table(tables.Table):
     series = []
     for name, at in zip(unique, rows, strict=True):
       place = None if times_N is None else times_N[at]
-      raws = [
-        self._raw(str(name), place, dated, column[at], self._lines_N[at])
-        for column in columns
-      ]
+      raw = self._raw(
+        str(name), place, dated, values_NxC[at], self._lines_N[at]
+      )
       made = labelled.Series(
         str(name),
-        np.stack([raw.values_N for raw in raws], 1),
+        raw.values_NxT,
         None if labels is None else [labels[n] for n in at],
         None if place is None else [tables.shown(int(x), dated) for x in place],
-        raws[0].where(0),
+        raw.where(0),
       )
       series.append(_checked(made, padded=False))
     return Read(series, channels, LONG)
@@ -335,11 +335,15 @@ class _Table(tables.Table):
     for n, values_L in enumerate(values_NxL):
       name = f'{prefix}{n}' if ids is None else ids.iloc[n]
       raw = self._raw(
-        name, None, False, values_L, np.full(len(values_L), self._lines_N[n])
+        name,
+        None,
+        False,
+        values_L[:, None],
+        np.full(len(values_L), self._lines_N[n]),
       )
       made = labelled.Series(
         name,
-        raw.values_N[:, None],
+        raw.values_NxT,
         None if labels is None else [labels[n]],
         None,
         raw.where(0),

@@ -16,14 +16,14 @@ LONGEST = 2**26  # readings of a series, missing ones included
 
 
 class Series(NamedTuple):
-  """Readings on a grid from `start` on, float64; NaN is missing.
+  """Readings of T targets on a grid from `start` on, float64; NaN is missing.
 
   Covariates begin with the first reading, and may go on after the last one.
   """
 
   name: str
   start: int
-  values_N: np.ndarray
+  values_NxT: np.ndarray
   covariates_MxC: np.ndarray = tables.NO_COVARIATES
   static: tuple[str, ...] = ()
 
@@ -105,7 +105,7 @@ def _step(raws):
 def _on_grid(raw, grid, key):
   static = raw.static
   if raw.times_N is None:
-    return Series(raw.name, 0, raw.values_N, raw.covariates_NxC, static)
+    return Series(raw.name, 0, raw.values_NxT, raw.covariates_NxC, static)
   start = int(raw.times_N[0])
   places_N = grid.places(start, raw.times_N)
   off = np.flatnonzero(places_N < 0)
@@ -124,12 +124,12 @@ def _on_grid(raw, grid, key):
       f'frequency of {grid}, more than {LONGEST:,}: give the frequency of its '
       f'readings by {key}'
     )
-  values_N = np.full(length, np.nan)
-  values_N[places_N] = raw.values_N
+  values_MxT = np.full((length, raw.values_NxT.shape[1]), np.nan)
+  values_MxT[places_N] = raw.values_NxT
   covariates_MxC = np.full((length, raw.covariates_NxC.shape[1]), np.nan)
   if covariates_MxC.shape[1]:
     covariates_MxC[places_N] = raw.covariates_NxC
-  return Series(raw.name, start, values_N, covariates_MxC, static)
+  return Series(raw.name, start, values_MxT, covariates_MxC, static)
 
 
 def up_to_last_reading(panel: Panel) -> Panel:
@@ -139,9 +139,9 @@ def up_to_last_reading(panel: Panel) -> Panel:
   """
   ended = []
   for each in panel.series:
-    seen = np.flatnonzero(~np.isnan(each.values_N))
+    seen = np.flatnonzero(~np.isnan(each.values_NxT).all(1))
     stop = int(seen[-1]) + 1 if len(seen) else 0
-    ended.append(each._replace(values_N=each.values_N[:stop]))
+    ended.append(each._replace(values_NxT=each.values_NxT[:stop]))
   return panel._replace(series=ended)
 
 
@@ -184,9 +184,9 @@ def _after(old, new):
         'follows'
       )
     times_N = np.concatenate([old.times_N, new.times_N])
-  values_N = np.concatenate([old.values_N, new.values_N])
+  values_NxT = np.concatenate([old.values_NxT, new.values_NxT])
   lines = [
-    np.zeros(len(x.values_N), int) if x.lines_N is None else x.lines_N
+    np.zeros(len(x.values_NxT), int) if x.lines_N is None else x.lines_N
     for x in (old, new)
   ]
   for a, b in zip(old.static, new.static, strict=False):
@@ -198,7 +198,7 @@ def _after(old, new):
   covariates = old.covariates_NxC, new.covariates_NxC
   return old._replace(
     times_N=times_N,
-    values_N=values_N,
+    values_NxT=values_NxT,
     lines_N=np.concatenate(lines),
     covariates_NxC=np.concatenate(covariates),
   )

@@ -14,8 +14,10 @@ scale of 0, as of a constant series, becomes 1. Everything is float64: the
 inverse is exact but for rounding. What was fitted is kept by the series' name
 in the run's tokenizer.json; a series that the run doesn't know is scaled by its
 own history.
+Of several targets each has its own.
 """
 
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +30,14 @@ NORMAL = 1.349  # standard deviations in the middle half of a normal variable
 
 
 class Scale(NamedTuple):
-  """y = (x - loc) / scale, x a reading or its logarithm."""
+  """y = (x - loc) / scale, x a reading or its logarithm.
 
-  loc: float = 0.0
-  scale: float = 1.0
+  `loc` and `scale` are numbers, or arrays of T targets, the readings' last
+  axis.
+  """
+
+  loc: Any = 0.0
+  scale: Any = 1.0
   log: bool = False
 
   def apply(self, readings: np.ndarray) -> np.ndarray:
@@ -84,21 +90,32 @@ def fit_covariate(values_N: np.ndarray) -> Scale:
   return Scale(float(loc * size), float(scale * size))
 
 
-def of(scales: tokenizer_lib.Scales, name: str, history_N: np.ndarray) -> Scale:
+def of(
+  scales: tokenizer_lib.Scales, name: str, history_NxT: np.ndarray
+) -> Scale:
   """Returns a series' scale in a run; of an unknown one, from its history.
+
+  The scale is that of each target.
 
   Raises:
     InputError: a reading has no logarithm, and the run needs it.
   """
-  if scales.log and (history_N <= 0).any():
+  if scales.log and (history_NxT <= 0).any():
     errors.refuse(
       'data.log',
       True,
-      f'series {name!r} has the reading {np.nanmin(history_N):g}: only '
+      f'series {name!r} has the reading {np.nanmin(history_NxT):g}: only '
       'positive numbers have a logarithm: correct it, or train with '
       'data.log=False',
     )
   if name in scales.fitted:
-    loc, scale = scales.fitted[name]
-    return Scale(loc, scale, scales.log)
-  return fit(scales.scaling, scales.log, history_N)
+    loc_T, scale_T = np.reshape(scales.fitted[name], (-1, 2)).T
+    return Scale(loc_T, scale_T, scales.log)
+  return of_targets(scales.scaling, scales.log, history_NxT)
+
+
+def of_targets(kind: str, log: bool, readings_NxT: np.ndarray) -> Scale:
+  """Returns the scale of each target; arguments as of `fit`."""
+  each = [fit(kind, log, readings_N) for readings_N in readings_NxT.T]
+  loc_T, scale_T = np.array([scale[:2] for scale in each]).T
+  return Scale(loc_T, scale_T, log)

@@ -51,6 +51,7 @@ class Options(NamedTuple):
   future: bool = False  # of these, only what is known ahead is read
   counts: bool = False  # readings are whole numbers from 0 on
   positive: bool = False  # readings have logarithms
+  targets: tuple[str, ...] = ()  # columns in place of `value`
 
 
 DEFAULT = Options()
@@ -65,7 +66,7 @@ class Raw(NamedTuple):
     times_N: int64, nanoseconds since 1970 or an integer column's numbers; None:
       the table has no times.
     dated: whether these are nanoseconds.
-    values_N: float64; NaN is missing.
+    values_NxT: float64, a column for each target; NaN is missing.
     file: that it is from.
     lines_N: of the file, of each reading; None: there are none.
     covariates_NxC: float64, the known and the observed ones; NaN is missing.
@@ -75,7 +76,7 @@ class Raw(NamedTuple):
   name: str
   times_N: np.ndarray | None
   dated: bool
-  values_N: np.ndarray
+  values_NxT: np.ndarray
   file: str
   lines_N: np.ndarray | None
   covariates_NxC: np.ndarray = NO_COVARIATES
@@ -119,7 +120,8 @@ def of_frame(frame: Any, options: Options) -> list[Raw]:
 
   Args:
     frame: a pandas DataFrame, or another with `to_pandas`; an array of one axis
-      is a series 'y', one of two has a series in each row.
+      is a series 'y', one of two has a series in each row. With targets arrays
+      have an axis more, the last one, of these.
     options: how a table is read.
 
   Raises:
@@ -131,12 +133,15 @@ def of_frame(frame: Any, options: Options) -> list[Raw]:
     return _of_arrays(frame, 'the dict', options)
   if isinstance(frame, (np.ndarray, list, tuple)):
     array = np.asarray(frame)
-    if array.ndim == 1:
+    axes = 1 + bool(options.targets)
+    if array.ndim == axes:
       return _of_arrays({VALUE: array}, 'the array', options)
-    if array.ndim == 2:
+    if array.ndim == axes + 1:
       rows = {f'y{n}': x for n, x in enumerate(array)}
       return _of_arrays(rows, 'the array', options)
-    errors.refuse('frame.ndim', array.ndim, 'give an array of one or two axes')
+    errors.refuse(
+      'frame.ndim', array.ndim, f'give an array of {axes} or {axes + 1} axes'
+    )
   if isinstance(frame, pd.Series):
     frame = frame.to_frame(VALUE).rename_axis(TIME).reset_index()
   if hasattr(frame, 'to_pandas') and not isinstance(frame, pd.DataFrame):
@@ -233,15 +238,18 @@ def _of_arrays(arrays, file, options):
         f'{file} has readings only: give a long table, {ID},{TIME},{VALUE}, '
         'with these columns',
       )
-  series = []
+  series, width = [], len(options.targets)
   for name, given in arrays.items():
     array = np.asarray(given)
-    if array.ndim != 1 or array.dtype.kind not in 'fiub':
+    fits = array.shape[1:] == ((width,) if width else ())
+    if not array.ndim or not fits or array.dtype.kind not in 'fiub':
       raise errors.InputError(
         f'{file}: {name!r} is {array.dtype} {list(array.shape)}: give an array '
-        'of numbers of one axis'
+        'of numbers of '
+        + (f'readings x {width} targets' if width else 'one axis')
       )
-    raw = Raw(str(name), None, False, array.astype(np.float64), file, None)
+    values_NxT = array.astype(np.float64).reshape(len(array), -1)
+    raw = Raw(str(name), None, False, values_NxT, file, None)
     series.append(_checked(raw, options))
   if not series:
     raise errors.InputError(f'{file}: it has no series: give one or more')
@@ -312,7 +320,7 @@ class Table:
   def _kind(self):
     options = self._options
     covariates = options.known + options.observed + options.static
-    if options.value in self._columns or covariates:
+    if options.value in self._columns or covariates or options.targets:
       return 'long'
     if self._time_column() is not None:
       return 'columns'
@@ -342,13 +350,9 @@ class Table:
     import pandas as pd  # takes long to import
 
     options = self._options
-    if options.value not in self._columns and not options.future:
-      self._lacks('value', options.value)
     time = self._time_column()
     times_N, dated = (None, False) if time is None else self._times(time)
-    values_N = np.full(len(self._frame), np.nan)
-    if not options.future:
-      values_N = self._numbers(self._columns.index(options.value))
+    values_NxT = self._readings()
     covariates_NxC = self._covariates()
     statics = [] if options.future else [*map(self._static, options.static)]
     if options.id in self._columns:
@@ -364,14 +368,14 @@ class Table:
       stem = os.path.splitext(os.path.basename(self._file))[0]
       unique = [stem if self._lines_N[0] else VALUE]
       unique = [''] if options.future else unique
-      rows = [np.arange(len(values_N))]
+      rows = [np.arange(len(values_NxT))]
     return [
       _checked(
         Raw(
           str(name),
           None if times_N is None else times_N[own],
           dated,
-          values_N[own],
+          values_NxT[own],
           self._file,
           self._lines_N[own],
           covariates_NxC[own],
@@ -381,6 +385,17 @@ class Table:
       )
       for name, own in zip(unique, rows, strict=True)
     ]
+
+  def _readings(self):
+    """Returns the columns of readings, NxT."""
+    options = self._options
+    names = options.targets or (options.value,)
+    if options.future:
+      return np.full((len(self._frame), len(names)), np.nan)
+    for name in names:
+      if name not in self._columns:
+        self._lacks('targets' if options.targets else 'value', name)
+    return np.stack([self._numbers(self._columns.index(x)) for x in names], 1)
 
   def _covariates(self):
     """Returns the known and the observed columns, NxC."""
@@ -432,7 +447,7 @@ class Table:
       time = 0
     times_N, dated = self._times(time)
     return [
-      self._raw(name, times_N, dated, self._numbers(n), self._lines_N)
+      self._raw(name, times_N, dated, self._numbers(n)[:, None], self._lines_N)
       for n, name in enumerate(self._columns)
       if n != time
     ]
@@ -448,12 +463,12 @@ class Table:
     ):
       seen = np.flatnonzero(~np.isnan(values_L))
       length = seen[-1] + 1 if len(seen) else 0
-      lines_L = np.full(length, line)
-      series.append(self._raw(name, None, False, values_L[:length], lines_L))
+      values_Lx1, lines_L = values_L[:length, None], np.full(length, line)
+      series.append(self._raw(name, None, False, values_Lx1, lines_L))
     return series
 
-  def _raw(self, name, times_N, dated, values_N, lines_N):
-    raw = Raw(name, times_N, dated, values_N, self._file, lines_N)
+  def _raw(self, name, times_N, dated, values_NxT, lines_N):
+    raw = Raw(name, times_N, dated, values_NxT, self._file, lines_N)
     return _checked(raw, self._options)
 
   def _numbers(self, n):
@@ -552,28 +567,26 @@ def _checked(raw, options):
     InputError: it has; counts aren't, or what needs a logarithm has none; or
       a time is twice there, or not in order.
   """
-  infinite = np.flatnonzero(np.isinf(raw.values_N))
-  if len(infinite):
-    n = int(infinite[0])
-    raise errors.InputError(
-      f'{raw.where(n)}: series {raw.name!r} has {raw.values_N[n]}: give a '
-      'finite number, or leave the field empty'
-    )
-  wrong = np.flatnonzero((raw.values_N < 0) | (raw.values_N % 1 > 0))
-  if options.counts and len(wrong):
-    n = int(wrong[0])
-    raise errors.InputError(
-      f'{raw.where(n)}: series {raw.name!r} has {raw.values_N[n]:g}, which is '
-      'no count: give whole numbers from 0 on, or train with data.scaling='
-      "'window' and task.head='quantiles'"
-    )
-  wrong = np.flatnonzero(raw.values_N <= 0)
-  if options.positive and len(wrong):
-    n = int(wrong[0])
-    raise errors.InputError(
-      f'{raw.where(n)}: series {raw.name!r} has {raw.values_N[n]:g}, which has '
-      'no logarithm: give positive numbers, or train with data.log=False'
-    )
+  x = raw.values_NxT
+  with np.errstate(invalid='ignore'):  # of infinities, which are refused first
+    no_count = options.counts & ((x < 0) | (x % 1 > 0))
+  for wrong_NxT, remedy in (
+    (np.isinf(x), ': give a finite number, or leave the field empty'),
+    (
+      no_count,
+      ', which is no count: give whole numbers from 0 on, or train with '
+      "data.scaling='window' and task.head='quantiles'",
+    ),
+    (
+      options.positive & (x <= 0),
+      ', which has no logarithm: give positive numbers, or train with '
+      'data.log=False',
+    ),
+  ):
+    for n, target in np.argwhere(wrong_NxT):
+      raise errors.InputError(
+        f'{raw.where(n)}: series {raw.name!r} has {x[n, target]:g}{remedy}'
+      )
   names = options.known + options.observed
   for n, column in np.argwhere(np.isinf(raw.covariates_NxC)):
     raise errors.InputError(

@@ -46,6 +46,8 @@ class Config(base.Files):
   id: str = tables.ID  # column of a series' name
   time: str = tables.TIME  # column of times
   value: str = tables.VALUE  # column of readings
+  # Columns of readings that are read and forecast together, in place of it.
+  targets: tuple[str, ...] = ()
   frequency: str = ''  # of readings, as 'h' or '15min'; '': by their times
   season: int = config_lib.option(0, minimum=0)  # readings; 0: by frequency
   # Readings to forecast, and that each step sees at once; 0: by frequency.
@@ -137,13 +139,19 @@ class Config(base.Files):
   def widths(self) -> tuple[int, int, int]:
     """The widths of a batch's readings, calendar and future: W, F and H."""
     calendar = frequency_lib.Frequency.parse(self.frequency).features
-    return self.window, calendar, self.horizon
+    count = len(self.readings)
+    return count * self.window, calendar, count * self.horizon
 
   @property
-  def covariate_widths(self) -> tuple[int, int, int] | None:
-    """The widths of a batch's covariates, K, C and S, if there are any."""
+  def readings(self) -> tuple[str, ...]:
+    """The columns of readings: T targets, one or more."""
+    return self.targets or (self.value,)
+
+  @property
+  def covariate_widths(self) -> tuple[int, int, int, int] | None:
+    """The widths of a batch's covariates, H, K, C and S, if there are any."""
     named = covariates.columns(self)
-    return None if named is None else named.widths
+    return None if named is None else (self.horizon, *named.widths)
 
   def table_options(self, key: str = 'data.') -> tables.Options:
     """Returns how tables are read; `key` begins the names in messages."""
@@ -158,6 +166,7 @@ class Config(base.Files):
       self.static,
       counts=self.scaling == 'counts',
       positive=self.log,
+      targets=self.targets,
     )
 
 
@@ -173,12 +182,15 @@ def load(data: Config) -> dict[str, documents.Documents]:
   }
   fitted, trained, counts, short = {}, [], [], 0
   for series, given in zip(panel.series, ends, strict=True):
-    train, validation, test = _cuts(len(series.values_N), given, data)
-    if not _trains(series.values_N[:train]):
+    train, validation, test = _cuts(len(series.values_NxT), given, data)
+    if not _trains(series.values_NxT[:train]):
       short += 1
       continue
-    scale = scaling.fit(data.scaling, data.log, series.values_N[:train])
-    fitted[series.name] = [scale.loc, scale.scale]
+    scale = scaling.of_targets(
+      data.scaling, data.log, series.values_NxT[:train]
+    )
+    pairs_Tx2 = np.stack([scale.loc, scale.scale], 1)
+    fitted[series.name] = pairs_Tx2.ravel().tolist()
     trained.append(series)
     counts.append(train)
     for split, end, begin in (
@@ -186,9 +198,9 @@ def load(data: Config) -> dict[str, documents.Documents]:
       ('validation', validation, train),
       ('test', test, validation),
     ):
-      if end > begin and not np.isnan(series.values_N[begin:end]).all():
+      if end > begin and not np.isnan(series.values_NxT[begin:end]).all():
         cut = series._replace(
-          values_N=series.values_N[:end],
+          values_NxT=series.values_NxT[:end],
           covariates_MxC=series.covariates_MxC[:end],
         )
         parts[split][0].append(cut)
@@ -242,8 +254,8 @@ def open_file(path: str, key: str, data: typing.Any) -> documents.Documents:
     panel = panel_lib.up_to_last_reading(panel)
   begins = []
   for each in panel.series:
-    begins.append(len(each.values_N) - data.horizon)
-    if begins[-1] < 1 or np.isnan(each.values_N[: begins[-1]]).all():
+    begins.append(len(each.values_NxT) - data.horizon)
+    if begins[-1] < 1 or np.isnan(each.values_NxT[: begins[-1]]).all():
       errors.refuse(
         key,
         path,
@@ -255,8 +267,9 @@ def open_file(path: str, key: str, data: typing.Any) -> documents.Documents:
   )
 
 
-def _trains(values_N):
-  return np.count_nonzero(~np.isnan(values_N)) > 1
+def _trains(values_NxT):
+  """Returns whether each target has two readings or more."""
+  return np.sum(~np.isnan(values_NxT), 0).min() > 1
 
 
 def _cuts(length, given, data):
@@ -299,7 +312,7 @@ def _read(paths, has, options, frequency, stamps):
   ends = {}
   for upto in range(1, len(parts) + 1):
     for raw in panel_lib.joined(parts[:upto]):
-      place = len(raw.values_N)
+      place = len(raw.values_NxT)
       if raw.times_N is not None:
         start, last = int(raw.times_N[0]), raw.times_N[-1:]
         place = int(panel.frequency.places(start, last)[0]) + 1

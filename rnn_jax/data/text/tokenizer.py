@@ -357,7 +357,8 @@ class Scales(Bytes):
   Args:
     scaling: one of SCALINGS, see data/series/scaling.py.
     log: whether logarithms are scaled.
-    fitted: [location, scale] by the name of a series.
+    fitted: [location, scale] by the name of a series; of several targets those
+      of each, one after the other.
     covariates: the same by series and column, see data/series/covariates.py.
     numbers: the same by static column.
     categories: the values by static column, sorted.
@@ -379,7 +380,7 @@ class Scales(Bytes):
     if scaling not in SCALINGS or not isinstance(log, bool):
       raise ValueError(f'scaling={scaling!r}, log={log!r}')
     self.scaling, self.log = scaling, log
-    self.fitted = _pairs('fitted', fitted)
+    self.fitted = _pairs('fitted', fitted, several=True)
     self.numbers = _pairs('numbers', numbers)
     for name, own in _object('covariates', covariates).items():
       _pairs(f'covariates[{name!r}]', own)
@@ -410,11 +411,12 @@ def _object(name, given):
   return given
 
 
-def _pairs(name, given):
+def _pairs(name, given, several=False):
   """Returns a dict of locations and scales."""
   for key, pair in _object(name, given).items():
-    pairs = isinstance(pair, list) and len(pair) == 2
-    if not pairs or not all(type(x) is float for x in pair) or pair[1] <= 0:
+    pairs = isinstance(pair, list) and all(type(x) is float for x in pair)
+    whole = pairs and (len(pair) == 2 or (several and len(pair) % 2 == 0))
+    if not whole or min(pair[1::2], default=0) <= 0:
       raise ValueError(f'{name}[{key!r}] must be a location and a scale')
   return dict(given)
 

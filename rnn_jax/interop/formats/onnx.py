@@ -87,6 +87,10 @@ def _check(config):
     errors.refuse(
       'data', names, 'a forecaster with covariates has no ONNX form'
     )
+  if task.reads_series and data.targets:
+    errors.refuse(
+      'data.targets', data.targets, 'a forecaster of several has no ONNX form'
+    )
   if task.reads_series and task.head == 'negative_binomial':
     errors.refuse(
       'task.head', task.head, "it has no ONNX form: train with 'quantiles'"
@@ -159,10 +163,9 @@ def _of_text(bundle):
 def _of_series(bundle):
   """Returns what readings and forecasts are, and the scales of series."""
   data, task = bundle.config.data, bundle.config.task
-  window, _, horizon = data.widths
   return {
-    'window': window,
-    'horizon': horizon,
+    'window': data.window,
+    'horizon': data.horizon,
     'head': task.head,
     'levels': list(task.quantiles),
     **bundle.tokenizer.spec(),

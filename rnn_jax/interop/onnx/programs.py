@@ -156,7 +156,7 @@ def _of_series(bundle):
     }
 
   def outputs(forecasts):
-    loc, scale = (x[..., None] for x in forecasts[1:])
+    loc, scale = forecasts[1:]
     numbers = [x * scale for x in forecasts.numbers]
     if kind == 'student_t':
       numbers = [numbers[0] + loc, numbers[1], forecasts.numbers[2]]

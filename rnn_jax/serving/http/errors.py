@@ -24,6 +24,7 @@ BAD = 'invalid_request_error'
 CUT = 499  # in the log: the client had left
 SHOWN = 300  # characters of a reason that a message shows
 LONGEST_SHOWN = 40  # characters of a value that a message shows
+CASES = 'float', 'int', 'str'  # of unions, in pydantic's paths
 # The arguments of rnn_jax by their fields, where these have other names.
 FIELDS = {
   'max_new_tokens': 'max_tokens',
@@ -152,7 +153,9 @@ def of(error: Exception) -> ApiError | None:
     case streams.OutdatedStreamError():
       result = conflict(str(error), 'stream', 'stream_outdated')
     case stream_times.ConflictError():
-      result = conflict(str(error), 'time', 'reading_conflict')
+      result = conflict(
+        str(error), _field(str(error)) or 'time', 'reading_conflict'
+      )
     case records.DamagedError():
       result = ApiError(422, str(error), BAD, 'state', 'state_damaged')
     case records.QuotaError():
@@ -192,7 +195,9 @@ def of_fields(error: pydantic.ValidationError) -> ApiError:
 
 def _is_field(part):
   """Whether a part of pydantic's path is of the request: not a union's case."""
-  return isinstance(part, int) or bool(re.fullmatch(r'[a-z0-9_]{1,64}', part))
+  if isinstance(part, int):
+    return True
+  return part not in CASES and bool(re.fullmatch(r'[a-z0-9_]{1,64}', part))
 
 
 def _shown(value):

@@ -38,7 +38,7 @@ class Series(base.Routes):
           raise http_errors.bad_request(
             f'series.{n}: {error}', f'series.{n}'
           ) from None
-        left -= len(made.values_N)
+        left -= len(made.values_NxT)
         series.append(made)
       read = own.begin_all(series)
       return [own.forecast(each, horizon, levels) for each in read]
@@ -83,9 +83,9 @@ class Series(base.Routes):
   async def stream(self, request: Request) -> Response:
     streams, key = self.service.streams, self._key(request)
     stream = streams.get(key)
-    (window_W,) = stream.carry.window_BxW
-    places, readings = stream_times.recent(stream, window_W)
+    places, readings_NxT = stream_times.recent(stream)
     times = stream_times.shown_all(streams.model.frequency, stream, places)
+    readings = readings_NxT if streams.model.targets else readings_NxT[:, 0]
     recent = {'times': times, 'readings': readings.tolist()}
     about = self._about(key[1], stream) | {'recent': recent}
     if horizon := streams.model.covariates.reach(stream):
@@ -141,16 +141,25 @@ class Series(base.Routes):
     }
 
   def _described(self, made, name=None):
+    each = dict.fromkeys(made.targets)
+    own = {'targets': {x: _numbers(made.of(x)) for x in each}}
     return {
       'id': made.name if name is None else name,
       'object': 'forecast',
-      'times': made.times,
-      'point': made.point_H.tolist(),
-      'quantiles': {
-        f'{level:g}': column.tolist()
-        for level, column in zip(made.levels, made.quantiles_HxQ.T, strict=True)
-      },
+      'times': made.times[: len(made.times) // max(len(each), 1)],
+      **(own if each else _numbers(made)),
     }
 
   def _answer(self, content):
     return base.json_response(content | {'model': self.service.options.name})
+
+
+def _numbers(made):
+  """Returns the point and the quantiles of a forecast."""
+  return {
+    'point': made.point_H.tolist(),
+    'quantiles': {
+      f'{level:g}': column.tolist()
+      for level, column in zip(made.levels, made.quantiles_HxQ.T, strict=True)
+    },
+  }

@@ -1,7 +1,7 @@
 """The bodies of requests with series of numbers; see schemas.py.
 
-A missing reading is null. Times are text, or whole numbers of a run without
-dates.
+A missing reading is null; of a run with several targets a reading is a list of
+numbers. Times are text, or whole numbers of a run without dates.
 """
 
 import re
@@ -21,9 +21,9 @@ SERIES = 1024  # of a request
 
 Time = Annotated[str, pydantic.Field(max_length=64)] | int
 Name = Annotated[str, pydantic.Field(min_length=1, max_length=1024)]
-Values = Annotated[list[schemas.Real | None], pydantic.Field(min_length=1)]
-Times = Annotated[list[Time], pydantic.Field(min_length=1)]
 Numbers = schemas.Real | None | list[schemas.Real | None]
+Values = Annotated[list[Numbers], pydantic.Field(min_length=1)]
+Times = Annotated[list[Time], pydantic.Field(min_length=1)]
 
 
 class Asking(schemas.Asked):
@@ -97,7 +97,7 @@ class Readings(Asking, Covariates):
 
   nulls: ClassVar[tuple[str, ...]] = ('reading',)
 
-  reading: schemas.Real | None = None
+  reading: Numbers = None
   time: Time | None = None
   readings: Values | None = None
   times: Times | None = None
@@ -117,7 +117,7 @@ class Readings(Asking, Covariates):
     return self
 
   @property
-  def each(self) -> tuple[list[Any] | None, list[float]]:
+  def each(self) -> tuple[list[Any] | None, list[Any]]:
     """The times, if they are given, and the readings."""
     if 'reading' in self.model_fields_set:
       times = None if self.time is None else [self.time]
@@ -125,6 +125,9 @@ class Readings(Asking, Covariates):
     return self.times, numbers(self.readings)
 
 
-def numbers(readings: Any) -> list[float]:
-  """Returns readings as numbers; null is NaN."""
-  return [np.nan if x is None else float(x) for x in readings]
+def numbers(readings: Any) -> list[Any]:
+  """Returns readings as numbers, or lists of them; null is NaN."""
+  return [
+    numbers(x) if isinstance(x, list) else np.nan if x is None else float(x)
+    for x in readings
+  ]

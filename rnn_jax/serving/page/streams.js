@@ -144,13 +144,30 @@ function numbersOf(stream) {
   return details;
 }
 
+// A stream of one target for each that it has.
+function byTarget(stream) {
+  if (!stream.targets) return [stream];
+  return Object.entries(stream.targets).map(([target, numbers], n) => ({
+    ...stream, ...numbers, id: `${stream.id}, ${target}`,
+    recent: {
+      ...stream.recent, readings: stream.recent.readings.map(row => row[n])},
+  }));
+}
+
 function drawStream(stream) {
+  if (!stream.times) {
+    say(`${stream.id} has read up to ${stream.last}. What is known of later times `
+      + 'ends there, and so does its forecast.');
+    return;
+  }
   const open = $('turns').querySelector('details')?.open ?? false;
-  const figure = element('figure');
-  figure.append(fan(stream), element('figcaption', words(stream)));
-  const numbers = numbersOf(stream);
-  numbers.open = open;
-  $('turns').replaceChildren(figure, numbers);
+  $('turns').replaceChildren(...byTarget(stream).flatMap(own => {
+    const figure = element('figure');
+    figure.append(fan(own), element('figcaption', words(own)));
+    const numbers = numbersOf(own);
+    numbers.open = open;
+    return [figure, numbers];
+  }));
   shown = stream;
 }
 
@@ -194,14 +211,16 @@ async function watch() {
   }
 }
 
-// Sends the reading that was typed; an empty field is a missing one.
+// Sends the reading that was typed, or those of several targets, with commas; an
+// empty field is a missing one.
 async function observe(event) {
   event.preventDefault();
   $('error').hidden = true;
   const field = $('reading');
-  const reading = field.value.trim() === '' ? null : Number(field.value);
+  const each = field.value.split(',').map(x => x.trim() === '' ? null : Number(x));
+  const reading = each.length > 1 ? each : each[0];
   try {
-    if (reading !== null && !Number.isFinite(reading)) {
+    if (each.some(x => x !== null && !Number.isFinite(x))) {
       throw new Error(`${field.value} is not a number`);
     }
     await ask(path($('stream').value), {reading});

@@ -102,13 +102,17 @@ def test_scales_of_covariates(values, loc, scale):
 
 def test_documents_keep_covariates():
   own = panel_lib.Series(
-    'a', 5, np.arange(3.0), np.arange(8.0).reshape(4, 2), ('x', 'ü')
+    'a',
+    5,
+    np.arange(6.0).reshape(3, 2),
+    np.arange(8.0).reshape(4, 2),
+    ('x', 'ü'),
   )
   reader = series_lib.InMemorySeries([own], [2])
   document = reader.read(0, 0, int(reader.sizes[0]))
   made = series_lib.content(document)
   assert (made.start, made.begin, made.static) == (5, 2, ('x', 'ü'))
-  np.testing.assert_array_equal(made.values_N, own.values_N)
+  np.testing.assert_array_equal(made.values_NxT, own.values_NxT)
   np.testing.assert_array_equal(made.covariates_MxC, own.covariates_MxC)
   assert len(reader.read(0, 0, 10**6)) == reader.sizes[0]
 

@@ -54,16 +54,19 @@ def test_a_logarithm_needs_positive_readings():
   for known in ({}, {'pump': [0.0, 1.0]}):
     scales = tokenizer_lib.Scales('mean_abs', True, known)
     with pytest.raises(errors.InputError, match="'pump' has the reading -2"):
-      scaling.of(scales, 'pump', np.array([1.0, np.nan, -2.0]))
+      scaling.of(scales, 'pump', np.array([[1.0], [np.nan], [-2.0]]))
 
 
 def test_a_run_keeps_scales_by_name(tmp_path):
   scales = tokenizer_lib.Scales('standard', False, {'a': [3.0, 2.0]})
   scales.save(tmp_path / 'tokenizer.json')
   kept = tokenizer_lib.load(tmp_path / 'tokenizer.json')
-  own = np.array([0.0, 10.0])
-  assert scaling.of(kept, 'a', own)[:2] == (3, 2)
-  assert scaling.of(kept, 'new', own)[:2] == (5, 5)
+  own = np.array([[0.0], [10.0]])
+  assert scaling.of(kept, 'a', own)[:2] == ([3], [2])
+  assert scaling.of(kept, 'new', own)[:2] == ([5], [5])
+  several = tokenizer_lib.Scales('standard', False, {'a': [3.0, 2.0, 0.0, 1.0]})
+  loc_T, scale_T, _ = scaling.of(several, 'a', np.zeros((1, 2)))
+  assert (loc_T.tolist(), scale_T.tolist()) == ([3, 0], [2, 1])
   (tmp_path / 'tokenizer.json').write_text(
     '{"kind": "scales", "scaling": "standard", "log": false,'
     ' "fitted": {"a": [0.0, -1.0]}}'

@@ -49,15 +49,15 @@ def test_forms_of_tables_give_the_same_series(tmp_path, kind):
   assert str(panel.frequency) == 'D' and panel.dated
   assert {each.name for each in panel.series} == {*WANTED}
   for n, each in enumerate(panel.series):
-    np.testing.assert_array_equal(each.values_N, WANTED[each.name])
+    np.testing.assert_array_equal(each.values_NxT[:, 0], WANTED[each.name])
     assert panel.times(n, np.array([0, 5])) == ['2026-01-30', '2026-02-04']
 
 
 def test_rows_arrays_and_files_are_series(tmp_path):
   (tmp_path / 'rows.csv').write_text('id,v1,v2,v3\n"A",1,,3\n"B",4,5,\n')
   raws = tables.read(str(tmp_path / 'rows.csv'), 'data.path')
-  assert [raw.values_N.tolist()[-1] for raw in raws] == [3, 5]
-  assert np.isnan(raws[0].values_N[1]) and len(raws[1].values_N) == 2
+  assert [raw.values_NxT[-1, 0] for raw in raws] == [3, 5]
+  assert np.isnan(raws[0].values_NxT[1]) and len(raws[1].values_NxT) == 2
   np.savez(tmp_path / 'a.npz', x=np.arange(4), z=np.ones(3))
   assert [x.name for x in tables.read(str(tmp_path / 'a.npz'), 'k')] == [*'xz']
   folder = tmp_path / 'each'
@@ -68,7 +68,7 @@ def test_rows_arrays_and_files_are_series(tmp_path):
   assert [raw.name for raw in found] == ['north', 'south']
   frame = pd.DataFrame({'ds': TIMES, 'y': WANTED['a']})
   (raw,) = tables.of_frame(frame, tables.Options())
-  np.testing.assert_array_equal(raw.values_N, WANTED['a'])
+  np.testing.assert_array_equal(raw.values_NxT[:, 0], WANTED['a'])
   assert len(tables.of_frame(np.ones((3, 4)), tables.Options())) == 3
 
 
@@ -82,7 +82,7 @@ def test_times_with_an_offset_are_one_clock(tmp_path):
   path.write_text('\n'.join(['ds,y', *rows]))
   panel = panel_lib.of(tables.read(str(path), 'k'), '', 'k')
   assert str(panel.frequency) == 'h'
-  assert panel.series[0].values_N.tolist() == [*range(6)]
+  assert panel.series[0].values_NxT[:, 0].tolist() == [*range(6)]
 
 
 HEAD = 'unique_id,ds,y\n'
@@ -131,7 +131,7 @@ def test_a_wrong_frequency_is_refused_with_its_place(tmp_path):
   raws = tables.read(str(path), 'data.path')
   with pytest.raises(errors.InputError, match=r't.csv:3: .*every W'):
     panel_lib.of(raws, 'W', 'data.frequency')
-  assert len(panel_lib.of(raws, '12h', 'k').series[0].values_N) == 9
+  assert len(panel_lib.of(raws, '12h', 'k').series[0].values_NxT) == 9
 
 
 def test_later_readings_must_follow(tmp_path):

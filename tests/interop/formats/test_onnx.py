@@ -402,7 +402,7 @@ def test_a_forecaster(head, tmp_path):
   )
   numbers = np.concatenate([x['numbers_BxLxHxO'] for x in (made, last)], 1)
   assert numbers.shape == (2, 6, H, 3)
-  loc, scale = (np.asarray(x)[..., None] for x in wanted[1:])
+  loc, scale = (np.asarray(x) for x in wanted[1:])
   first = np.asarray(wanted.numbers[0]) * scale + loc
   np.testing.assert_allclose(numbers[..., 0], first, rtol=1e-5, atol=1e-5)
   third = np.asarray(wanted.numbers[2])
