@@ -59,7 +59,7 @@ def main(argv):
     panel = detector.read_file(INPUT.value, '--input')
     held_out = _held_out(detector, config)
     limit = anomalies.threshold(held_out, FALSE_ALARMS.value, '--false_alarms')
-    found = detector.of_panel(panel)
+    found = detector.scores(panel.series)
     data = config.data
     names = data.id, data.time, data.value
     made = anomalies.rows(panel, found, limit, names)
@@ -78,7 +78,7 @@ def _held_out(detector, config):
 
   if HELD_OUT.value:
     panel = detector.read_file(HELD_OUT.value, '--held_out')
-    return detector.of_panel(panel)
+    return detector.scores(panel.series)
   documents = corpus.load_documents(config)
   return detector.of_documents(documents[name] for name in anomalies.HELD_OUT)
 

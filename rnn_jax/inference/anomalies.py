@@ -20,6 +20,7 @@ readings for a forecast to be trained on it; their score is NaN.
 import functools
 import math
 from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -81,26 +82,52 @@ class Detector(forecast.Forecaster):
     numbers_1xO = stream.numbers_OxH[None, :, 0]
     return float(scores(self._head, numbers_1xO, np.array([y]))[0])
 
-  def scores(self, series: panel_lib.Series) -> np.ndarray:
-    """Returns the score of each of N readings of a series, float64.
+  def scores(self, series: Sequence[panel_lib.Series]) -> list[np.ndarray]:
+    """Returns the score of each of N readings of each series, float64.
+
+    Series are read together; their scores don't depend on each other.
 
     Raises:
-      InputError: the series has no reading, or as `observe`.
+      InputError: a series has no reading, or as `observe`.
     """
-    stream = self.empty(series)
-    row = self.given(stream, series.values_NxT)
-    carry, made = stream.carry, []
-    for first in range(0, len(row.readings_NxT), series_rows.AT_ONCE):
-      given = self.reader.part([row], slice(first, first + series_rows.AT_ONCE))
-      known_NxHxK = self._known(stream, first)
-      carry, numbers = read(
-        self.reader.model,
-        self.reader.params,
-        *jax.device_put((carry, given, known_NxHxK)),
-      )
-      made.append(np.float64(jax.device_get(numbers))[: given.count_B[0]])
-    *numbers, loc_N, scale_N = np.concatenate(made).T
-    scaled_N = row.readings_NxT[:, 0]
+    found, together = [], series_rows.WIDTHS[-1]
+    with activity.doing('scoring', len(series), 'series') as done:
+      for first in range(0, len(series), together):
+        part = series[first : first + together]
+        found += self._together(part)
+        done(len(part))
+    return found
+
+  def _together(self, series):
+    streams = [*map(self.empty, series)]
+    rows = [
+      self.given(stream, each.values_NxT)
+      for stream, each in zip(streams, series, strict=True)
+    ]
+
+    def program(order, place, carry, given):
+      known = [self._known(streams[n], place) for n in order]
+      known += known[:1] * (given.count_B.size - len(order))
+      inputs = jax.device_put((carry, given, np.stack(known, 1)))
+      return read(self.reader.model, self.reader.params, *inputs)
+
+    carry = self.reader.join([stream.carry for stream in streams])
+    numbers: list[list[np.ndarray]] = [[] for _ in series]
+    for chunk in self.reader.chunks(program, carry, rows):
+      made_NxBxO = np.float64(jax.device_get(chunk.result))
+      for n, made_NxO in zip(
+        chunk.order, made_NxBxO.swapaxes(0, 1), strict=False
+      ):
+        rest = len(rows[n].readings_NxT) - chunk.place
+        numbers[n].append(made_NxO[: max(rest, 0)])
+    return [
+      self._scores(each, row.readings_NxT[:, 0], np.concatenate(own))
+      for each, row, own in zip(series, rows, numbers, strict=True)
+    ]
+
+  def _scores(self, series, scaled_N, numbers_NxO):
+    """Returns the scores of a series, from what `read` returned of it."""
+    *numbers, loc_N, scale_N = numbers_NxO.T
     # The forecast of step n is of reading n + 1.
     y_N = (scaled_N[1:] - loc_N[:-1]) / scale_N[:-1]
     found_N = np.full(len(scaled_N), np.nan)
@@ -123,26 +150,20 @@ class Detector(forecast.Forecaster):
     count_N = seen_N[W:] - seen_N[:-W]
     return count_N[:-1] >= examples.least(self._data)
 
-  def of_panel(self, panel: panel_lib.Panel) -> list[np.ndarray]:
-    """Returns the scores of each series of a panel."""
-    found = []
-    with activity.doing('scoring', len(panel.series), 'series') as done:
-      for each in panel.series:
-        found.append(self.scores(each))
-        done(1)
-    return found
-
   def of_documents(
     self, documents: Iterable[documents_lib.Documents]
   ) -> list[np.ndarray]:
     """Returns the scores of the held-out readings of documents."""
-    found = []
+    series, begins = [], []
     for part in documents:
       for n in range(len(part)):
         given = series_lib.content(part.read(n))
-        series = given.series(part.name(n))
-        found.append(self.scores(series)[given.begin :])
-    return found
+        series.append(given.series(part.name(n)))
+        begins.append(given.begin)
+    return [
+      scores_N[begin:]
+      for scores_N, begin in zip(self.scores(series), begins, strict=True)
+    ]
 
 
 def check_head(head: forecast_heads.Head) -> None:
@@ -285,20 +306,20 @@ def read(
   params: PyTree,
   carry: series_rows.Carry,
   given: series_rows.Given,
-  known_NxHxK: jax.Array,
+  known_NxBxHxK: jax.Array,
 ) -> tuple[series_rows.Carry, jax.Array]:
-  """Reads a row's readings, and forecasts the next one after each.
+  """Reads rows' readings, and forecasts the next one after each.
 
   Args:
     model: the forecaster.
     params: its parameters.
-    carry: of one row.
-    given: its readings.
-    known_NxHxK: what is known of the readings after each of them.
+    carry: of B rows.
+    given: their readings.
+    known_NxBxHxK: what is known of the readings after each of them.
 
   Returns:
-    (carry, NxO+2): of each step the head's numbers of the next reading, and the
-    location and the scale that they are in.
+    (carry, NxBxO+2): of each step the head's numbers of the next reading, and
+    the location and the scale that they are in.
   """
 
   def advance(n, inputs):
@@ -306,14 +327,14 @@ def read(
     carry = series_rows.step(model, params, carry, given, n)
     after = given
     if given.covariates is not None:
-      known_1xHxK = known_NxHxK[n][None]
       after = given._replace(
-        covariates=given.covariates._replace(known_BxHxK=known_1xHxK)
+        covariates=given.covariates._replace(known_BxHxK=known_NxBxHxK[n])
       )
-    numbers_1xOxH, *units = series_rows.ahead(model, params, carry, after)
-    numbers = [numbers_1xOxH[0, :, 0], *(x[:, 0] for x in units)]
-    return carry, made.at[n].set(jnp.concatenate(numbers))
+    numbers_BxOxH, *units = series_rows.ahead(model, params, carry, after)
+    numbers = [numbers_BxOxH[..., 0], *(x[:, :1] for x in units)]
+    return carry, made.at[n].set(jnp.concatenate(numbers, 1))
 
   outputs = model.bind({}).numbers.outputs
-  made = jnp.zeros((series_rows.AT_ONCE, outputs + 2))
-  return jax.lax.fori_loop(0, given.count_B[0], advance, (carry, made))
+  made = jnp.zeros((series_rows.AT_ONCE, len(given.count_B), outputs + 2))
+  count = jnp.max(given.count_B)
+  return jax.lax.fori_loop(0, count, advance, (carry, made))

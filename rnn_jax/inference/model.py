@@ -447,7 +447,7 @@ class Model:
     import pandas as pd
 
     panel, data = self.detector.panel(frame), self.bundle.config.data
-    found = self.detector.of_panel(panel)
+    found = self.detector.scores(panel.series)
     names = data.id, data.time, data.value
     return pd.DataFrame(anomalies_lib.rows(panel, found, threshold, names))
 
@@ -464,7 +464,7 @@ class Model:
     Raises:
       InputError: there are too few readings for the rate, or as `anomalies`.
     """
-    found = self.detector.of_panel(self.detector.panel(frame))
+    found = self.detector.scores(self.detector.panel(frame).series)
     return anomalies_lib.threshold(found, false_alarms)
 
   def anomaly_score(self, state: forecast_lib.Stream, reading: float) -> float:

@@ -11,6 +11,7 @@ kernels add in another order, as on a GPU, that width isn't used.
 """
 
 import functools
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -98,6 +99,28 @@ class Result(NamedTuple):
   numbers_BxOxH: Any
   loc_BxH: Any
   scale_BxH: Any
+
+
+class Chunk(NamedTuple):
+  """What a program made of the next readings of some rows.
+
+  Attributes:
+    order: the numbers of the rows.
+    place: of the first reading.
+    ends: whether all of these rows' readings are read.
+    carry: of the rows and of padding after them, on the device.
+    result: of the program, the same.
+  """
+
+  order: np.ndarray
+  place: int
+  ends: bool
+  carry: Carry
+  result: Any
+
+
+# Of the rows' numbers and the place of their first reading.
+Program = Callable[[np.ndarray, int, Carry, Given], tuple[Carry, Any]]
 
 
 def blank(model: series_lib.Forecaster, B: int) -> Carry:
@@ -237,21 +260,42 @@ class Reader:
     Returns:
       (the new carry, the forecasts after the last readings).
     """
-    lengths = np.array([len(row.readings_NxT) for row in rows])
-    # Rows of about the same length wait for each other the least.
-    order = np.argsort(-lengths, kind='stable')
-    carries, results = [], []
-    for first, width in self.parts(len(order)):
-      own = order[first : first + width]
-      part = self._read_part(
-        width, self.take(carry, own), [rows[n] for n in own]
-      )
-      carries.append(self.take(part[0], np.arange(len(own))))
-      results.append(Result(*(x[: len(own)] for x in part[1])))
-    back = np.argsort(order)
+    orders, carries, results = [], [], []
+    for chunk in self.chunks(self._program, carry, rows):
+      if chunk.ends:
+        made = jax.device_get((chunk.carry, chunk.result))
+        count = len(chunk.order)
+        orders.append(chunk.order)
+        carries.append(self.take(made[0], np.arange(count)))
+        results.append([x[:count] for x in made[1]])
+    back = np.argsort(np.concatenate(orders))
     parts = zip(*results, strict=True)
     result = Result(*(np.concatenate(each)[back] for each in parts))
     return self.take(self.join(carries), back), result
+
+  def chunks(
+    self, program: Program, carry: Carry, rows: Sequence[Row]
+  ) -> Iterator[Chunk]:
+    """Yields what a program makes of rows, AT_ONCE readings of some at a time.
+
+    Args:
+      program: reads them.
+      carry: of B rows, which stays as it is.
+      rows: what each reads, any number of readings.
+    """
+    lengths = np.array([len(row.readings_NxT) for row in rows])
+    # Rows of about the same length wait for each other the least.
+    whole = np.argsort(-lengths, kind='stable')
+    for first, width in self.parts(len(whole)):
+      order = whole[first : first + width]
+      padding = [self.fresh] * (width - len(order))
+      part = self.join([self.take(carry, order), *padding])
+      longest = max(1, lengths[order[0]])
+      for place in range(0, longest, AT_ONCE):
+        own = slice(place, place + AT_ONCE)
+        given = self.part([rows[n] for n in order], own, width)
+        part, result = program(order, place, part, given)
+        yield Chunk(order, place, place + AT_ONCE >= longest, part, result)
 
   def parts(self, count: int) -> Iterator[tuple[int, int]]:
     """Yields (first row, width) of the calls that read `count` rows.
@@ -301,14 +345,9 @@ class Reader:
         usable = width
     return usable
 
-  def _read_part(self, width, carry, rows):
-    carry = self.join([carry] + [self.fresh] * (width - len(rows)))
-    result = None
-    longest = max(len(row.readings_NxT) for row in rows)
-    for first in range(0, max(1, longest), AT_ONCE):
-      given = self.part(rows, slice(first, first + AT_ONCE), width)
-      carry, result = self._run(carry, given)
-    return jax.device_get((carry, result))
+  def _program(self, order, place, carry, given):
+    del order, place
+    return self._run(carry, given)
 
   def _run(self, carry, given):
     device = jax.tree.leaves(self.params)[0].device

@@ -215,3 +215,18 @@ def test_covariates_are_read(tmp_path):
   found = model.detector.of_documents([corpus.documents['test']])
   whole = model.anomalies(frame[frame.unique_id == 's0']).score
   np.testing.assert_array_equal(found[0], whole[55:])
+
+
+def test_series_scored_together_have_the_scores_of_each(tmp_path):
+  """Of any length, and beyond one call's readings."""
+  frame = series.with_covariates(series.frame(19, 140))
+  place = frame.groupby('unique_id').cumcount()
+  number = frame.unique_id.str[1:].astype(int)
+  frame = frame[place < 140 - 7 * number]
+  frame.to_csv(tmp_path / 'series.csv', index=False)
+  bundle = series.bundle(tmp_path / 'series.csv', **series.COVARIATES)
+  model = model_lib.Model(bundle)
+  together = model.anomalies(frame)
+  for name, rows in together.groupby('unique_id'):
+    own = model.anomalies(frame[frame.unique_id == name])
+    np.testing.assert_array_equal(own.score, rows.score)
