@@ -338,26 +338,23 @@ class Forecaster:
     return values_NxT
 
   def _check_readings(self, stream, values_NxT):
-    counts = self._data.scaling == 'counts'
+    counts, log = self._data.scaling == 'counts', stream.scale.log
     with np.errstate(all='ignore'):  # of what is refused
-      checks = (
-        (np.isinf(values_NxT), 'give a finite number, or nan if it is missing'),
-        (
-          counts & ((values_NxT < 0) | (values_NxT % 1 > 0)),
-          'give a count, a whole number from 0 on',
-        ),
-        (
-          stream.scale.log & (values_NxT <= 0),
-          'give a positive number: the run has data.log=True',
-        ),
-        (
-          np.abs(stream.scale.apply(values_NxT)) > LARGEST,
-          f"it is more than {LARGEST:g} times the series' scale: correct it",
-        ),
-      )
-    for wrong_NxT, remedy in checks:
-      for value in values_NxT[wrong_NxT][:1].tolist():
-        errors.refuse('reading', value, f'series {stream.name!r}: {remedy}')
+      size_NxT = np.abs(stream.scale.apply(values_NxT))
+      wrong_NxT = ~(size_NxT <= LARGEST) & ~np.isnan(values_NxT)
+      if counts:
+        wrong_NxT |= (values_NxT < 0) | (values_NxT % 1 > 0)
+    if not wrong_NxT.any():
+      return
+    value = float(values_NxT[wrong_NxT][0])
+    remedy = f"it is more than {LARGEST:g} times the series' scale: correct it"
+    if np.isinf(value):
+      remedy = 'give a finite number, or nan if it is missing'
+    elif counts and (value < 0 or value % 1):
+      remedy = 'give a count, a whole number from 0 on'
+    elif log and value <= 0:
+      remedy = 'give a positive number: the run has data.log=True'
+    errors.refuse('reading', value, f'series {stream.name!r}: {remedy}')
 
   def numbers(self, given: Sequence[Reading]) -> np.ndarray:
     """Returns N readings as numbers, NxT.

@@ -165,7 +165,8 @@ def following(
     place = int(places_N[n])
     _check_repeated(model.frequency, stream, window_TxW, place, values_NxT[n])
   new_NxT = _filled(places_N[old:], stream.count, values_NxT[old:], most)
-  if not len(new_NxT):
+  given = besides.known or besides.observed
+  if not len(new_NxT) or (stream.covariates is None and not given):
     return stream, new_NxT
   observed_NxO = series_covariates.numbers(
     'observed', model.covariates.names[1], besides.observed, len(values_NxT)
