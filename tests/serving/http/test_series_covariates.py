@@ -1,10 +1,13 @@
 """Covariates over HTTP have the bits of the Python API."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from rnn_jax.inference import model as model_lib
+from tests.faults import bodies
 from tests.serving.http import served
 from tests.serving.http import test_series
 from tests.support import series
@@ -214,3 +217,40 @@ def test_histories_that_lack_covariates_are_refused(
     answer = client.put('/v1/streams/x', json=short | {'horizon': 4})
     assert len(answer.json()['times']) == 4
     assert len(client.get('/v1/streams/x').json()['times']) == 4
+
+
+def test_hostile_covariates_are_refused_by_their_field(model, rows, tmp_path):
+  """Each field, and a column of each, at each value."""
+  path, kind = '/v1/streams/s1', {'Content-Type': 'application/json'}
+  routes = (
+    ('PUT', '/v1/streams/other', history(rows)),
+    ('POST', path, reading(rows, PLACE)),
+  )
+  statuses = []
+  with (
+    test_series.serving(model, tmp_path) as service,
+    served.client(service) as client,
+  ):
+    first = client.put(path, json=history(rows)).json()
+    for method, route, form in routes:
+      for field in {'known', 'known_times', 'observed', 'static'} & {*form}:
+        for value in bodies.JUNK:
+          given = [value]
+          if isinstance(form[field], dict):
+            column = next(iter(form[field]))
+            given.append(form[field] | {column: value})
+          for each in given:
+            content = json.dumps(form | {field: each})
+            response = client.request(
+              method, route, content=content, headers=kind
+            )
+            statuses.append(response.status_code)
+            if response.status_code == 200:
+              client.put(path, json=history(rows))  # a number: begin again
+            else:
+              error = response.json()['error']
+              assert response.status_code == 400, (field, each, error)
+              assert '\n' not in error['message'], error
+    again = client.get(path).json()
+    assert all(again[key] == first[key] for key in ('count', 'quantiles'))
+  assert statuses.count(400) > 300
