@@ -120,25 +120,9 @@ def score_run(
   """Returns the scores of a run's predictions; there is no `scorer`.
 
   Key 'forecasters' has a row for the model and for each baseline, the others
-  are those of the model. Of several targets they are means over these, and
-  'targets' has the rows of each.
+  are those of the model: of several targets, means over these.
   """
   del scorer
-  rows = _compared(run, predictions)
-  own = next(row for row in rows if row['name'] == NAME)
-  targets = {
-    name: _compared(run, [row for row in predictions if row['target'] == name])
-    for name in run.config.data.targets
-  }
-  return (
-    {name: own[name] for name in SHOWN if own.get(name) is not None}
-    | {'forecasters': rows, 'intervals': own['intervals']}
-    | ({'targets': targets} if targets else {})
-  )
-
-
-def _compared(run, predictions):
-  """Returns the rows of the model and the baselines."""
   histories = _histories(run, predictions)
   y_NxL = np.array([row['readings'] for row in predictions], np.float64)
   quantiles = [[*row['quantiles'].values()] for row in predictions]
@@ -147,9 +131,15 @@ def _compared(run, predictions):
     np.array(quantiles).swapaxes(1, 2),
   )
   levels = tuple(map(float, predictions[0]['quantiles']))
-  return comparison.compare(
-    {NAME: made}, y_NxL, histories, run.config.data.season, levels
+  targets = [row['target'] for row in predictions if 'target' in row]
+  rows = comparison.compare(
+    {NAME: made}, y_NxL, histories, run.config.data.season, levels, targets
   )
+  own = next(row for row in rows if row['name'] == NAME)
+  return {name: own[name] for name in SHOWN if own.get(name) is not None} | {
+    'forecasters': rows,
+    'intervals': own['intervals'],
+  }
 
 
 def _histories(run, predictions):

@@ -124,11 +124,7 @@ def table(row: Mapping[str, Any]) -> str:
   if 'forecasters' in row:
     from rnn_jax.evaluation.forecasting import comparison
 
-    tables = {'': row['forecasters']} | row.get('targets', {})
-    return '\n'.join(
-      f'{name}\n{comparison.table(rows)}' if name else comparison.table(rows)
-      for name, rows in tables.items()
-    )
+    return comparison.table(row['forecasters'])
   edges, lines = row.get('intervals', {}), []
   if row.get('uneven'):
     lines.append(f'  macro scores first: {row["uneven"]}')

@@ -183,15 +183,13 @@ def test_an_evaluation_scores_each_target(path, model, tmp_path):
   ]
   scores = forecasts.score_run(run, rows, None)
   names = ['model', *baselines.BASELINES]
-  assert [*scores['targets']] == ['y', 'z']
-  of_each = [
-    {row['name']: row['mase'] for row in each}
-    for each in scores['targets'].values()
-  ]
-  for row in scores['forecasters']:
-    mean = np.mean([each[row['name']] for each in of_each])
+  rows = scores['forecasters']
+  assert [row['name'] for row in rows] == names
+  for row in rows:
+    each = row['groups']
+    assert [*each] == ['y', 'z']
+    mean = np.mean([own['mase'] for own in each.values()])
     assert row['mase'] == pytest.approx(mean, 1e-12)
-    assert [*of_each[0]] == names
   text = run_lib.table(scores)
   assert text.count('seasonal naive ') >= 3 and '\nz\n' in text
 

@@ -54,6 +54,7 @@ def compare(
   histories: Sequence[np.ndarray],
   season: int,
   levels_Q: npt.ArrayLike,
+  groups: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
   """Returns a row of scores for each forecaster, then for each baseline.
 
@@ -64,12 +65,14 @@ def compare(
       several targets come one target after another.
     season: how many steps a season has; 1 is none.
     levels_Q: the levels of the quantiles, in ascending order.
+    groups: of each series, such as its target; empty: there are none.
 
   Returns:
     Dicts with a name, scores, 'intervals' ({score: [low, high]}) and 'behind':
     the mean MASE minus that of seasonal naive over the same series and its
     interval, [difference, low, high]. A score that has no meaning is None: MASE
-    of constant histories only, MSIS without an interval among the levels.
+    of constant histories only, MSIS without an interval among the levels. With
+    groups 'groups' has the scores of each, without intervals.
 
   Raises:
     InputError: shapes disagree, levels aren't in order, or a forecast is
@@ -95,13 +98,29 @@ def compare(
     name: _columns(each, y_NxL, scales, levels_Q)
     for name, each in {**forecasters, **known}.items()
   }
-  return [_row(name, columns) for name in columns]
+  rows = [_row(name, columns) for name in columns]
+  for group in dict.fromkeys(groups):
+    chosen = np.array(groups) == group
+    own = {
+      name: {score: x[chosen] for score, x in each.items()}
+      for name, each in columns.items()
+    }
+    for row in rows:
+      of_groups = row.setdefault('groups', {})
+      of_groups[group] = _scores(row['name'], own)
+  return rows
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-  """Returns the table of `compare`'s rows, and who loses to seasonal naive."""
-  lines = tables.of(rows, COLUMNS)
-  return '\n'.join([*lines, *filter(None, map(warning, rows))])
+  """Returns the table of `compare`'s rows, and who loses to seasonal naive.
+
+  A table of each group follows.
+  """
+  lines = [*tables.of(rows, COLUMNS), *filter(None, map(warning, rows))]
+  for group in rows[0].get('groups', ()):
+    own = [row['groups'][group] for row in rows]
+    lines += [group, *tables.of(own, COLUMNS)]
+  return '\n'.join(lines)
 
 
 def warning(row: Mapping[str, Any]) -> str:
@@ -142,27 +161,35 @@ def _columns(forecast, y_NxL, scales, levels_Q):
   return columns
 
 
-def _row(name, columns):
-  """Returns the scores of one forecaster, with intervals."""
+def _statistics(name, columns):
+  """Yields (score, statistic, what it is of) of one forecaster."""
   own, naive2 = columns[name], columns['Naive2']
-  row: dict[str, Any] = {'name': name}
-  edges: dict[str, list[float]] = {}
+  for score in ('smape', 'mase', 'rmsse', 'msis', 'coverage'):
+    if score in own:
+      yield score, _mean, (own[score],)
+  both = own['smape'], own['mase'], naive2['smape'], naive2['mase']
+  yield 'owa', _owa, both
+  yield 'wql', _ratio, (own['losses'], own['sizes'])
 
-  def add(score, statistic, *given):
+
+def _scores(name, columns):
+  """Returns the scores of one forecaster."""
+  row: dict[str, Any] = {'name': name, 'msis': None, 'coverage': None}
+  for score, statistic, given in _statistics(name, columns):
     value = float(statistic(*given))
     row[score] = None if np.isnan(value) else value
-    if row[score] is not None:
-      edges[score] = intervals.percentile(statistic, *given)
+  return row
 
-  for score in ('smape', 'mase', 'rmsse', 'msis', 'coverage'):
-    row[score] = None
-    if score in own:
-      add(score, _mean, own[score])
-  both = own['smape'], own['mase'], naive2['smape'], naive2['mase']
-  add('owa', _owa, *both)
-  add('wql', _ratio, own['losses'], own['sizes'])
-  row['intervals'] = edges
-  behind_N = own['mase'] - columns[JUDGE]['mase']
+
+def _row(name, columns):
+  """Returns the scores of one forecaster, with intervals."""
+  row = _scores(name, columns)
+  row['intervals'] = {
+    score: intervals.percentile(statistic, *given)
+    for score, statistic, given in _statistics(name, columns)
+    if row[score] is not None
+  }
+  behind_N = columns[name]['mase'] - columns[JUDGE]['mase']
   value = _mean(behind_N)
   row['behind'] = (
     None if np.isnan(value) else [value, *intervals.percentile(_mean, behind_N)]
