@@ -12,8 +12,8 @@ or a folder; --future has what is known of the times to come. Each reading to
 come becomes a row: the series, the time and its quantiles, q0.1 and so on. With
 --output=*.csv, *.tsv or *.parquet it is a row of such a table, else a JSON
 line. --samples=100 draws paths of readings step by step, path1 and so on, and
-the quantiles are theirs. --plot draws the first series with their
-intervals. See docs/series.md.
+the quantiles are theirs. Of a run with data.targets each row has its target.
+--plot draws the first series with their intervals. See docs/series.md.
 """
 
 import sys

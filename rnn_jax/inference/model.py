@@ -279,7 +279,8 @@ class Model:
     Args:
       frame: a table as the run was trained on: a pandas DataFrame, long or
         wide, or another with `to_pandas`. Of a run without dates also an array,
-        of one series or with one in each row, or a dict of arrays.
+        of one series or with one in each row, or a dict of arrays; of a run
+        with data.targets they have a last axis of these.
       future: of a run with data.known, a table of these columns at the times
         after the readings; None: they are in rows of `frame` without a reading.
       horizon: readings; None: as many as in training.
@@ -292,7 +293,8 @@ class Model:
     Returns:
       A pandas DataFrame with a row for each reading: the series, the time and
       the quantiles, 'q0.1' and so on; of drawn paths their quantiles and they
-      themselves, 'path1' and so on.
+      themselves, 'path1' and so on; of a run with data.targets the column
+      'target', too.
 
     Raises:
       InputError: the model forecasts no series, the frame can't be read, or an
