@@ -3,6 +3,7 @@
   python -m launch.convert --input=model.safetensors --format=safetensors \\
       --workdir=runs/converted
   python -m launch.convert --input=llama --format=hf --workdir=runs/llama
+  python -m launch.convert --input=model.gguf --format=gguf --workdir=runs/gguf
   python -m launch.convert --input=model.pt --format=torch_simple_rnn \\
       --config=published --workdir=runs/published
 

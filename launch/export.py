@@ -5,11 +5,12 @@
 
 Formats: safetensors (parameters, config and tokenizer in one file, which
 launch.convert reads), hf (a folder of transformers or flash-linear-attention,
-for architectures that they have), torch_simple_rnn (the published model's
-PyTorch state dict, .pt or .safetensors), stablehlo (a folder with the decode
-step, exported ahead of time, that needs neither rnn_jax nor Flax), onnx (a
-folder with graphs of a step and of a row, for onnxruntime in Python, a browser
-or an app). See docs/interop.md.
+for architectures that they have), gguf (a folder with a file that llama.cpp
+runs), torch_simple_rnn (the published model's PyTorch state dict, .pt or
+.safetensors), stablehlo (a folder with the decode step, exported ahead of time,
+that needs neither rnn_jax nor Flax), onnx (a folder with graphs of a step and
+of a row, for onnxruntime in Python, a browser or an app). Folders of hf and
+gguf have a model card. See docs/interop.md.
 """
 
 import pathlib
@@ -36,9 +37,15 @@ PLATFORMS = flags.DEFINE_list(
 DTYPE = flags.DEFINE_enum(
   'dtype',
   None,
-  ['float32', 'bfloat16', 'float16', 'int8'],
+  ['float32', 'bfloat16', 'float16', 'int8', 'q8_0', 'q4_0'],
   'hf: of all tensors; default: those of the folder that was converted. onnx: '
-  'of the weights in the file, also int8; default: float32.',
+  'of the weights in the file, also int8; gguf: of matrices, also q8_0 and '
+  'q4_0; default: float32.',
+)
+LICENSE = flags.DEFINE_string(
+  'license',
+  None,
+  "hf, gguf: of the model card, as 'apache-2.0'. Default: other.",
 )
 OPSET = flags.DEFINE_integer(
   'opset',
@@ -49,6 +56,7 @@ OPSET = flags.DEFINE_integer(
 
 
 def main(argv):
+  from rnn_jax.interop import model_card
   from rnn_jax.interop import request
   from rnn_jax.runs import bundle as bundle_lib
 
@@ -56,6 +64,8 @@ def main(argv):
   path = pathlib.Path(OUTPUT.value)
   module = request.find(FORMAT.value, 'write')
   request.check_absent(path)
+  if LICENSE.value is not None:
+    model_card.check_license(LICENSE.value)
   platforms = PLATFORMS.value
   target = request.Target(
     path,
@@ -63,6 +73,8 @@ def main(argv):
     None if platforms is None else tuple(platforms),
     DTYPE.value,
     OPSET.value,
+    LICENSE.value,
+    pathlib.Path(WORKDIR.value).absolute(),
   )
   bundle = bundle_lib.read(WORKDIR.value, CHECKPOINT.value)
   module.write(bundle, target)

@@ -11,6 +11,7 @@ import pathlib
 import pkgutil
 import types
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 
@@ -43,10 +44,20 @@ class Target:
   platforms: tuple[str, ...] | None = None
   dtype: str | None = None
   opset: int | None = None
+  license: str | None = None
+  workdir: pathlib.Path | None = None  # of the run, for its model card
 
   def refuse(self, *names: str) -> None:
     """Raises InputError if one of these was given: it has no effect."""
     _refuse_given(self, names, "this --format doesn't use it")
+
+  def dtype_of(self, known: Sequence[str]) -> str | None:
+    """Returns the dtype, or raises InputError unless a format knows it."""
+    if self.dtype is not None and self.dtype not in known:
+      errors.refuse(
+        '--dtype', self.dtype, f'this --format has {[*known]}: choose one'
+      )
+    return self.dtype
 
   @contextlib.contextmanager
   def folder(self) -> Iterator[pathlib.Path]:

@@ -13,6 +13,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import tokenizer_file
 
 UNKNOWN = '<unknown>'  # longer than a character, as no other entry is
+BOUNDARY = '<|endoftext|>'  # GPT-2's
 
 
 def describe(tokenizer: tokenizer_lib.Tokenizer) -> dict[str, Any] | None:
@@ -59,3 +60,21 @@ def _of_characters(characters):
 
 def _parsed(tokenizer):
   return json.loads(tokenizer.to_str())
+
+
+def describe_with_boundary(
+  tokenizer: tokenizer_lib.Tokenizer,
+) -> dict[str, Any] | None:
+  """Returns the same, in which the boundary is a token too; it may be there."""
+  model = describe(tokenizer)
+  if model is None or tokenizer.spec()['kind'] == 'pretrained':
+    return model
+  added = [*(model.get('added_tokens') or [])]
+  known = {*model['model']['vocab'].values(), *(x['id'] for x in added)}
+  if tokenizer.boundary not in known:
+    flags = dict.fromkeys(
+      ('single_word', 'lstrip', 'rstrip', 'normalized'), False
+    )
+    one = {'id': tokenizer.boundary, 'content': BOUNDARY, 'special': True}
+    added.append(one | flags)
+  return model | {'added_tokens': added}

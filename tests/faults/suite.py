@@ -58,6 +58,11 @@ GROUPS = {  # by name of the case: who makes the attempts, and what is tested
     'strangers.models',
     'safetensors and pickles, read as each format',
   ),
+  "strangers' GGUF": (
+    'gguf.files',
+    'headers with counts, lengths, offsets and types that lead out of the file, '
+    'each value of another type or size, vocabularies, cuts and bits',
+  ),
   "strangers' folders": (
     'folders.folders',
     'model folders with pipes, devices, links, sparse files, and the cache of '

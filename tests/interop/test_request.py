@@ -9,8 +9,11 @@ from rnn_jax.interop import request
 def test_formats_are_found_by_what_they_do():
   assert request.find('hf', 'read').__name__.endswith('formats.hf')
   for direction, names in (
-    ('read', "['hf', 'safetensors', 'torch_simple_rnn']"),
-    ('write', "['hf', 'onnx', 'safetensors', 'stablehlo', 'torch_simple_rnn']"),
+    ('read', "['gguf', 'hf', 'safetensors', 'torch_simple_rnn']"),
+    (
+      'write',
+      "['gguf', 'hf', 'onnx', 'safetensors', 'stablehlo', 'torch_simple_rnn']",
+    ),
   ):
     with pytest.raises(errors.InputError) as caught:
       request.find('keras', direction)

@@ -7,10 +7,12 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.interop import tensors
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
+from tests.interop.gguf import models
 from tests.support import bundles
 from tests.support import launchers
 from tests.support import shared
@@ -147,3 +149,81 @@ def test_graphs_of_a_step_and_a_row_are_exported(run, tmp_path):
     f'--output={tmp_path / "hf"}',
   )
   assert code == 1 and '--dtype' in err and 'Traceback' not in err
+
+
+@pytest.fixture(scope='module', name='mamba2')
+def _mamba2(tmp_path_factory):
+  """A trained and evaluated run of a model that llama.cpp has."""
+  folder = tmp_path_factory.mktemp('mamba2')
+  like = models.make('mamba2', tokenizer_lib.Bytes(), hidden_size=16, expand=8)
+  raw = tiny.raw_config(tiny.write_text(folder / 'text'))
+  described = config_lib.default('mamba2')
+  for section in ('model', 'cell'):
+    values = config_lib.to_dict(like.config)[section]
+    raw[section] = described[section]
+    raw[section].update(values)
+  raw.train.steps = 2
+  raw.schedule.warmup_steps = 0
+  run = folder / 'demo'
+  loop.train(config_lib.parse(raw), str(run))
+  succeed('evaluate', f'--workdir={run}', '--split=test')
+  return run
+
+
+def test_a_run_goes_to_llama_cpp_with_a_card_and_comes_back(mamba2, tmp_path):
+  out, back = tmp_path / 'out', tmp_path / 'back'
+  flags = '--format=gguf', '--license=apache-2.0', f'--output={out}'
+  succeed('export', f'--workdir={mamba2}', *flags)
+  card = (out / 'README.md').read_text()
+  front, _, text = card.removeprefix('---\n').partition('---\n')
+  assert front.splitlines() == [
+    'license: apache-2.0',
+    'pipeline_tag: text-generation',
+    'tags: ["rnn_jax", "mamba2", "gguf"]',
+  ]
+  data = json.loads((mamba2 / 'data.json').read_text())
+  for split in data.values():
+    assert f'`{split["content"]}`' in text
+  path = mamba2 / 'evaluation' / 'test' / 'scores.json'
+  scores = json.loads(path.read_text())
+  low, high = scores['intervals']['loss']
+  assert f'| test | loss | {scores["loss"]:.4g} | {low:.4g} to {high:.4g} |' in (
+    text
+  )
+  assert '--workdir=runs/demo --format=gguf --license=apache-2.0' in text
+  assert str(tmp_path) not in card and str(mamba2) not in card
+  source = f'--input={out}', '--format=gguf'
+  succeed('convert', *source, f'--workdir={back}')
+  ours, theirs = (
+    bundle_lib.flat(bundle_lib.read(x, 'latest').params) for x in (mamba2, back)
+  )
+  for name, x in ours.items():
+    np.testing.assert_allclose(theirs[name], x, rtol=0, atol=2e-7)
+  flags = '--prompt=the gate', '--max_new_tokens=4', '--temperature=0'
+  written = [succeed('generate', f'--workdir={x}', *flags) for x in (mamba2, back)]
+  assert written[0] == written[1]
+
+
+def test_a_folder_of_transformers_has_a_card_and_the_tokenizer(
+  mamba2, tmp_path
+):
+  out = tmp_path / 'out'
+  form = '--format=hf', f'--output={out}'
+  succeed('export', f'--workdir={mamba2}', *form)
+  assert {x.name for x in out.iterdir()} == {
+    'README.md',
+    'config.json',
+    'model.safetensors',
+    'tokenizer.json',
+  }
+  assert 'license: other' in (out / 'README.md').read_text()
+  succeed('convert', f'--input={out}', '--format=hf', f'--workdir={tmp_path}/in')
+  back = bundle_lib.read(tmp_path / 'in', 'latest')
+  assert back.tokenizer.size == 257 and back.tokenizer.boundary == 256
+  np.testing.assert_array_equal(
+    back.tokenizer.encode_document('gate\n'), [*b'gate\n']
+  )
+  code, _, err = launchers.run(
+    'export', f'--workdir={mamba2}', *form[:1], '--license=a b', '--output=x'
+  )
+  assert code == 1 and "--license='a b'" in err and 'Traceback' not in err

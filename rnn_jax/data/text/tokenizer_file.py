@@ -125,7 +125,7 @@ def word_token(token: str) -> bytes:
 def is_byte_level(model: Mapping[str, Any]) -> bool:
   """Returns whether the tokens are characters that name bytes."""
   return any(
-    part.get('type') == 'ByteLevel' for part in _parts(model, 'decoder')
+    part.get('type') == 'ByteLevel' for part in parts(model, 'decoder')
   )
 
 
@@ -133,7 +133,7 @@ def keeps_text(model: Mapping[str, Any]) -> bool:
   """Returns whether one over bytes encodes all of a text, and no more."""
   added = model.get('added_tokens') or []
   prefixed = any(
-    part.get('add_prefix_space') for part in _parts(model, 'pre_tokenizer')
+    part.get('add_prefix_space') for part in parts(model, 'pre_tokenizer')
   )
   return not (
     prefixed
@@ -142,8 +142,8 @@ def keeps_text(model: Mapping[str, Any]) -> bool:
   )
 
 
-def _parts(model, name):
-  """Returns the parts of a sequence in a tokenizer.json, or the only one."""
+def parts(model: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+  """Returns the parts of one of PARTS in a tokenizer.json."""
   part = model.get(name) or {'type': 'Sequence'}
   if part['type'] != 'Sequence':
     return [part]

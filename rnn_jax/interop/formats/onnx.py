@@ -38,7 +38,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     InputError: the package onnx isn't installed, the model has a part without
       an ONNX form, an option has no effect, or the folder can't be written.
   """
-  target.refuse('batch_size', 'platforms')
+  target.refuse('batch_size', 'platforms', 'license')
   if importlib.util.find_spec(PACKAGE) is None:
     errors.refuse(
       '--format',
@@ -51,7 +51,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
 
   task = bundle.config.task
   _check(bundle.config)
-  form = target.dtype or weights_lib.FORMATS[0]
+  form = target.dtype_of(weights_lib.FORMATS) or weights_lib.FORMATS[0]
   opset = model_file.check_opset(target.opset)
   exported = programs.of(bundle)
   weights = weights_lib.Weights(exported.params, form)

@@ -35,7 +35,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     InputError: there are no rows, the platform is unknown, or the folder can't
       be written.
   """
-  target.refuse('dtype', 'opset')
+  target.refuse('dtype', 'opset', 'license')
   batch_size = 1 if target.batch_size is None else target.batch_size
   platforms = target.platforms or PLATFORMS[:1]
   _check(batch_size, platforms)

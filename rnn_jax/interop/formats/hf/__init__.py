@@ -7,6 +7,7 @@
                                        vocab.json and merges.txt of GPT-2
     chat_template.jinja                or in tokenizer_config.json, optional
     generation_config.json, ...        kept, and written back as they were
+    README.md                          the model card, written
 
 An architecture is a file of `architectures`, chosen by model_type. Tensors are
 read one at a time into our parameters, and written shard by shard, so that a
@@ -26,6 +27,7 @@ import statistics
 from rnn_jax import errors
 from rnn_jax.config import values
 from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop import model_card
 from rnn_jax.interop import request
 from rnn_jax.interop.formats.hf import architectures
 from rnn_jax.interop.formats.hf import checkpoint
@@ -101,8 +103,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
       written.
   """
   target.refuse('batch_size', 'platforms', 'opset')
-  if target.dtype == 'int8':
-    errors.refuse('--dtype', 'int8', 'such a folder has 16 or 32 bits')
+  target.dtype_of(('float32', *HALVES))
   theirs, stored = config_json.describe(bundle)
   dtypes = _dtypes(bundle.kept)
   if target.dtype is not None:
@@ -117,6 +118,8 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     keys_lib.write(part / config_json.CONFIG, theirs)
     tokenizer_files.write(bundle, part)
     checkpoint.write(part, stored, bundle_lib.flat(bundle.params), dtypes)
+    form = model_card.Form('safetensors', theirs['dtype'], theirs['model_type'])
+    model_card.write(part, bundle, target, form)
 
 
 def _dtypes(kept):

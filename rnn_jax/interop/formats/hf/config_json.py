@@ -118,7 +118,7 @@ def describe(
       continue
     for theirs in _candidates(bundle, source, architecture, model_type):
       try:
-        differences = _differences(bundle.config, architecture, theirs)
+        differences = differing(bundle.config, architecture, theirs)
       except errors.InputError as error:
         refusals.append(f'{error} ({model_type})')
         differences = []
@@ -134,6 +134,12 @@ def describe(
   raise errors.InputError(
     'transformers has no such model: ' + '; '.join(reasons)
   )
+
+
+def context(keys: keys_lib.Keys) -> int | None:
+  """Returns the longest context in a config.json, if it has one."""
+  name = _context(keys.values)
+  return None if keys.get(name) is None else keys.whole(name)
 
 
 def _context(keys):
@@ -168,8 +174,21 @@ def _complete(bundle, keys, model_type):
   return theirs
 
 
-def _differences(config, architecture, theirs):
-  """Returns the options of a model that its config.json doesn't describe."""
+def differing(
+  config: config_lib.Config,
+  architecture: types.ModuleType,
+  theirs: dict[str, Any],
+) -> list[str]:
+  """Returns the options of a model that a config.json doesn't describe.
+
+  Args:
+    config: of the model.
+    architecture: of the config.json.
+    theirs: its keys.
+
+  Raises:
+    InputError: the config.json describes no model.
+  """
   options = architecture.options(keys_lib.Keys(CONFIG, theirs))
   raw = _fitted(request.completed(_raw(options), config))
   ours, theirs = _flat(config), _flat(config_lib.parse(raw))

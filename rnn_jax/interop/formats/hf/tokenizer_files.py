@@ -3,6 +3,9 @@
 import contextlib
 import dataclasses
 import pathlib
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
@@ -11,6 +14,7 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import tokenizer_file
 from rnn_jax.data.text import tokenizer_training
 from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop import standard_tokenizer
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import files
 
@@ -18,7 +22,6 @@ TOKENIZER = 'tokenizer.json'
 CONFIG = 'tokenizer_config.json'
 TEMPLATE = 'chat_template.jinja'
 BYTE_PAIRS = ('vocab.json', 'merges.txt')
-BOUNDARY = '<|endoftext|>'  # of these
 # transformers writes it as the end of GPT-2's texts, whatever the vocabulary.
 GPT2_END = 50256
 
@@ -41,13 +44,14 @@ def read(
   if not path.exists():
     return _byte_pairs(folder) or tokenizer_lib.Numbers(size)
   model = keys_lib.read(path, files.LIMIT).values
-  with _usable(path):
+  with usable(path):
     tokenizer_file.check(model, size)
   task = given and given.task
   has_turns = not task or task.answers and not task.classifies
   if has_turns and (source := _template(folder)):
-    template, boundary = _read_template(folder, source, model)
-  with _usable(path):
+    strings = _tokenizer_config(folder).values
+    template, boundary = read_template(folder, source, strings, model)
+  with usable(path):
     return tokenizer_lib.Pretrained(model, size, boundary, template)
 
 
@@ -60,12 +64,12 @@ def _byte_pairs(folder):
   for name in keys.values:
     keys.whole(name, least=0)
   entries = dict(keys.values)
-  if entries.get(BOUNDARY) != len(entries) - 1:
+  boundary = standard_tokenizer.BOUNDARY
+  if (last := entries.pop(boundary, None)) != len(entries):
     raise errors.InputError(
-      f'{vocabulary}: {BOUNDARY}={entries.get(BOUNDARY)!r} is not the last of '
-      f'{len(entries)} entries, as in GPT-2: remove the file to use only ids'
+      f'{vocabulary}: {boundary}={last!r} is not the last of {len(keys.values)} '
+      'entries, as in GPT-2: remove the file to use only ids'
     )
-  del entries[BOUNDARY]
   with files.reading(merges, f'get it and {vocabulary.name} again'):
     lines = files.read_text(merges).splitlines()
     pairs = [x.split(' ') for x in lines if x and x[:8] != '#version']
@@ -73,14 +77,19 @@ def _byte_pairs(folder):
 
 
 @contextlib.contextmanager
-def _usable(path):
-  """Inside it a ValueError is about the tokenizer.json of this path."""
+def usable(
+  path: pathlib.Path, remedy: str = 'remove it to use only ids'
+) -> Iterator[None]:
+  """Inside it a ValueError is about the tokenizer of this path.
+
+  Raises:
+    InputError: in its place.
+  """
   try:
     yield
   except ValueError as error:
     raise errors.InputError(
-      f"{path}: it isn't a tokenizer that can be used ({error}): remove it to "
-      'use only ids'
+      f"{path}: it isn't a tokenizer that can be used ({error}): {remedy}"
     ) from error
 
 
@@ -105,13 +114,23 @@ def _tokenizer_config(folder):
   return keys_lib.read(path) if path.exists() else keys_lib.Keys(path, {})
 
 
-def _read_template(folder, text, model):
+def read_template(
+  path: pathlib.Path,
+  text: str,
+  given: Mapping[str, Any],
+  model: Mapping[str, Any],
+) -> tuple[dict[str, Any], int]:
   """Returns (spec of a chat template, the id of the token that ends a reply).
+
+  Args:
+    path: that the template is of, for the message.
+    text: its source.
+    given: the strings of tokens that it may name, as 'eos_token'.
+    model: what tokenizer.json holds.
 
   Raises:
     InputError: it can't frame turns.
   """
-  given = _tokenizer_config(folder).values
   ids = {x['content']: x['id'] for x in model.get('added_tokens') or []}
   try:
     tokens = {}
@@ -123,17 +142,20 @@ def _read_template(folder, text, model):
     end = chat_template.find_end(text, tokens, ids)
   except errors.InputError as error:
     raise errors.InputError(
-      f'{folder}: {error}; or remove it to convert the model without turns'
+      f'{path}: {error}; or remove it to convert the model without turns'
     ) from error
   return {'text': text, 'tokens': tokens}, ids[end]
 
 
 def write(bundle: bundle_lib.Bundle, folder: pathlib.Path) -> None:
-  """Writes a pretrained tokenizer, and of its template what isn't kept."""
-  spec = bundle.tokenizer.spec()
-  if spec['kind'] != 'pretrained':
+  """Writes the tokenizer, and of its template what isn't kept."""
+  pretrained = bundle.tokenizer.spec()['kind'] == 'pretrained'
+  if not (pretrained or bundle.tokenizer.lossless):
     return
-  keys_lib.write(folder / TOKENIZER, spec['model'])
+  if any(name in bundle.kept for name in BYTE_PAIRS):
+    return  # it is there
+  model = standard_tokenizer.describe_with_boundary(bundle.tokenizer)
+  keys_lib.write(folder / TOKENIZER, model)
   template = bundle.tokenizer.template
   if template and _template(folder) != template.text:
     (folder / TEMPLATE).write_text(template.text, encoding='utf-8')

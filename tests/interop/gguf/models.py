@@ -1,0 +1,195 @@
+"""A small model of each architecture, as a config.json describes it.
+
+Sizes are those that llama.cpp's kernels take: heads of RWKV-7 are 64 wide.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+import jax
+import numpy as np
+
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.interop import keys as keys_lib
+from rnn_jax.interop import request
+from rnn_jax.interop.formats import gguf as gguf_format
+from rnn_jax.interop.formats.hf import architectures
+from rnn_jax.interop.formats.hf import config_json
+from rnn_jax.runs import bundle as bundle_lib
+
+V = 61
+LLAMA = {
+  'model_type': 'llama',
+  'hidden_size': 64,
+  'intermediate_size': 96,
+  'num_hidden_layers': 3,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'head_dim': 24,
+  'rms_norm_eps': 1e-5,
+  'rope_theta': 500.0,
+  'max_position_embeddings': 64,
+}
+QWEN = LLAMA | {'head_dim': 16}
+SCALED = {  # some frequencies kept, some between, some slowed down
+  'rope_type': 'llama3',
+  'factor': 8.0,
+  'low_freq_factor': 1.0,
+  'high_freq_factor': 4.0,
+  'original_max_position_embeddings': 128,
+}
+YARN = {
+  'rope_type': 'yarn',
+  'factor': 4.0,
+  'original_max_position_embeddings': 256,
+}
+EXPERTS = {'moe_intermediate_size': 32, 'num_experts_per_tok': 2}
+CASES = {
+  'llama': LLAMA,
+  'llama, scaled': LLAMA | {'rope_scaling': SCALED},
+  'llama, YaRN': LLAMA | {'rope_scaling': YARN},
+  'llama, linear, biased, tied': LLAMA
+  | {'rope_scaling': {'type': 'linear', 'factor': 2.0}, 'mlp_bias': True}
+  | {'attention_bias': True, 'tie_word_embeddings': True},
+  'mixtral': LLAMA
+  | {'model_type': 'mixtral', 'num_local_experts': 4, 'sliding_window': None},
+  'qwen2': QWEN | {'model_type': 'qwen2', 'tie_word_embeddings': True},
+  'qwen3': QWEN | {'model_type': 'qwen3', 'head_dim': 32},
+  'qwen3_moe': QWEN
+  | EXPERTS
+  | {'model_type': 'qwen3_moe', 'num_experts': 5, 'norm_topk_prob': True},
+  'gpt2': {
+    'model_type': 'gpt2',
+    'n_layer': 2,
+    'n_embd': 64,
+    'n_head': 4,
+    'n_inner': 96,
+    'n_positions': 64,
+  },
+  'mamba': {
+    'model_type': 'mamba',
+    'hidden_size': 64,
+    'num_hidden_layers': 2,
+    'expand': 2,
+    'state_size': 16,
+    'time_step_rank': 4,
+    'conv_kernel': 4,
+  },
+  'mamba2': {
+    'model_type': 'mamba2',
+    'hidden_size': 64,
+    'num_hidden_layers': 2,
+    'num_heads': 8,
+    'head_dim': 16,
+    'expand': 2,
+    'state_size': 16,
+    'n_groups': 2,
+    'conv_kernel': 4,
+  },
+  'rwkv7': {
+    'model_type': 'rwkv7',
+    'hidden_size': 128,
+    'intermediate_size': 192,
+    'num_hidden_layers': 3,
+    'head_dim': 64,
+    'decay_low_rank_dim': 16,
+    'a_low_rank_dim': 12,
+    'gate_low_rank_dim': 20,
+    'v_low_rank_dim': 8,
+    'norm_eps': 1e-5,
+    'fuse_norm': False,
+  },
+  'qwen3_next': {
+    'model_type': 'qwen3_next',
+    'hidden_size': 64,
+    'num_hidden_layers': 4,
+    'layer_types': ['linear_attention', 'full_attention'] * 2,
+    'num_attention_heads': 4,
+    'num_key_value_heads': 2,
+    'head_dim': 32,
+    'linear_num_key_heads': 2,
+    'linear_num_value_heads': 4,
+    'linear_key_head_dim': 32,
+    'linear_value_head_dim': 32,
+    'linear_conv_kernel_dim': 4,
+    'shared_expert_intermediate_size': 48,
+    'num_experts': 5,
+    'norm_topk_prob': True,
+    'rms_norm_eps': 1e-6,
+    'rope_theta': 500.0,
+    'partial_rotary_factor': 0.25,
+    'max_position_embeddings': 64,
+    **EXPERTS,
+  },
+  'kimi_linear': {
+    'model_type': 'kimi_linear',
+    'hidden_size': 64,
+    'intermediate_size': 96,
+    'num_hidden_layers': 4,
+    'layer_types': ['linear_attention', 'full_attention'] * 2,
+    'mlp_layer_types': ['dense', *3 * ['sparse']],
+    'linear_num_heads': 4,
+    'linear_head_dim': 32,
+    'linear_conv_kernel_dim': 4,
+    'num_attention_heads': 4,
+    'qk_nope_head_dim': 24,
+    'qk_rope_head_dim': 8,
+    'v_head_dim': 16,
+    'kv_lora_rank': 32,
+    'moe_intermediate_size': 32,
+    'num_shared_experts': 2,
+    'num_experts': 6,
+    'num_experts_per_token': 2,
+    'moe_renormalize': True,
+    'routed_scaling_factor': 1.5,
+    'rms_norm_eps': 1e-6,
+    'model_max_length': 64,
+  },
+}
+
+
+def make(case, tokenizer=None, seed=0, **changed):
+  """A bundle of random parameters, with some keys of its config.json changed."""
+  tokenizer = tokenizer or tokenizer_lib.Numbers(V)
+  values = CASES[case] | {'vocab_size': tokenizer.size} | changed
+  keys = keys_lib.Keys('config.json', values)
+  source = request.Source(pathlib.Path())
+  config = config_json.read(keys, architectures.find(keys), source)
+  like = bundle_lib.like(config, tokenizer)
+  rng = np.random.default_rng(seed)
+  params = jax.tree.map(
+    lambda x: rng.normal(0, 0.2, x.shape).astype(np.float32), like
+  )
+  if values['model_type'] == 'rwkv7':
+    _zero_first_values(params)
+  return bundle_lib.make(config, tokenizer, params, like)
+
+
+def _zero_first_values(params):
+  """The first layer's maps of its values change nothing, and aren't written."""
+  cell = params['stack']['blocks']['cell']
+  for leaf in (
+    cell['mix_bias'],
+    cell['up_mix'],
+    cell['projections_mix']['kernel'],
+  ):
+    leaf[0] = 0
+
+
+def write(bundle, folder, **options):
+  """Returns the file of an exported model."""
+  gguf_format.write(bundle, request.Target(folder, **options))
+  return folder / 'model.gguf'
+
+
+def read(path, **given):
+  return gguf_format.read(request.Source(path, **given))
+
+
+def config_of(bundle):
+  """The sections of the config that describe the model."""
+  named = {'model': bundle.config.model, 'cell': bundle.config.cell}
+  return json.loads(
+    json.dumps({k: dataclasses.asdict(x) for k, x in named.items()})
+  )
