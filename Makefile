@@ -54,6 +54,7 @@ test_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-test
 docs_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-docs
 peers_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-peers
 release_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-release
+llama_stamp := $(VENV)/.installed-$(python_version)-$(ACCELERATOR)-llama
 beam_stamp := $(VENV)-beam/.installed-$(python_version)-$(ACCELERATOR)
 # What Apache Beam needs in older versions than those of constraints.txt.
 beam_older := numpy|pillow|protobuf|pyarrow|python-dateutil
@@ -61,8 +62,8 @@ beam_older := numpy|pillow|protobuf|pyarrow|python-dateutil
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help train test test-quick test-peers test-beam test-other test-isa lint format docs \
-  env wheels sanitize clean
+.PHONY: help train test test-quick test-peers test-llama test-beam test-other \
+  test-isa lint format docs env wheels sanitize clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{ printf "make %-10s %s\n", $$1, $$2 }' \
@@ -95,6 +96,10 @@ test-quick: $(test_stamp) ## Run those that take seconds, while you edit
 test-peers: $(peers_stamp) ## Compare with PyTorch and transformers (gigabytes)
 	$(python) -c 'import bert_score, datasets, fastapi, fla, lm_eval, torch, transformers, wandb'
 	$(python) -m pytest -m peers $(PYTEST_FLAGS)
+
+# llama.cpp, compiled.
+test-llama: $(llama_stamp) ## Compare GGUF files with llama.cpp (minutes once)
+	$(python) -m pytest -m peers $(PYTEST_FLAGS) tests/interop/gguf
 
 test-beam: $(beam_stamp) ## Prepare data by Apache Beam (300 MB more)
 	$(VENV)-beam/bin/python -m pytest -m beam tests/data/preparation
@@ -160,6 +165,10 @@ $(test_stamp): $(created) pyproject.toml constraints.txt
 
 $(peers_stamp): $(test_stamp)
 	$(call install,$(if $(extra),$(extra)$(comma))test$(comma)peers$(comma)bertscore$(comma)hf$(comma)lm-eval$(comma)wandb)
+	@touch $@
+
+$(llama_stamp): $(peers_stamp)
+	$(call install,$(if $(extra),$(extra)$(comma))llama)
 	@touch $@
 
 $(docs_stamp): $(test_stamp)

@@ -42,7 +42,13 @@ TASKS = (  # the hub's names of what a model does, the first that holds
   ('labels_tokens', 'token-classification'),
   ('classifies', 'text-classification'),
 )
-LEFT_OUT = ('step', 'parameters', 'state_bytes', 'limit', 'best')  # of the scores
+LEFT_OUT = (
+  'step',
+  'parameters',
+  'state_bytes',
+  'limit',
+  'best',
+)  # of the scores
 
 
 class Form(NamedTuple):

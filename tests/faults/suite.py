@@ -60,7 +60,7 @@ GROUPS = {  # by name of the case: who makes the attempts, and what is tested
   ),
   "strangers' GGUF": (
     'gguf.files',
-    'headers with counts, lengths, offsets and types that lead out of the file, '
+    'headers whose counts, lengths and offsets lead out of the file, '
     'each value of another type or size, vocabularies, cuts and bits',
   ),
   "strangers' folders": (

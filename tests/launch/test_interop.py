@@ -187,8 +187,9 @@ def test_a_run_goes_to_llama_cpp_with_a_card_and_comes_back(mamba2, tmp_path):
   path = mamba2 / 'evaluation' / 'test' / 'scores.json'
   scores = json.loads(path.read_text())
   low, high = scores['intervals']['loss']
-  assert f'| test | loss | {scores["loss"]:.4g} | {low:.4g} to {high:.4g} |' in (
-    text
+  assert (
+    f'| test | loss | {scores["loss"]:.4g} | {low:.4g} to {high:.4g} |'
+    in (text)
   )
   assert '--workdir=runs/demo --format=gguf --license=apache-2.0' in text
   assert str(tmp_path) not in card and str(mamba2) not in card
@@ -200,7 +201,9 @@ def test_a_run_goes_to_llama_cpp_with_a_card_and_comes_back(mamba2, tmp_path):
   for name, x in ours.items():
     np.testing.assert_allclose(theirs[name], x, rtol=0, atol=2e-7)
   flags = '--prompt=the gate', '--max_new_tokens=4', '--temperature=0'
-  written = [succeed('generate', f'--workdir={x}', *flags) for x in (mamba2, back)]
+  written = [
+    succeed('generate', f'--workdir={x}', *flags) for x in (mamba2, back)
+  ]
   assert written[0] == written[1]
 
 
@@ -217,7 +220,9 @@ def test_a_folder_of_transformers_has_a_card_and_the_tokenizer(
     'tokenizer.json',
   }
   assert 'license: other' in (out / 'README.md').read_text()
-  succeed('convert', f'--input={out}', '--format=hf', f'--workdir={tmp_path}/in')
+  succeed(
+    'convert', f'--input={out}', '--format=hf', f'--workdir={tmp_path}/in'
+  )
   back = bundle_lib.read(tmp_path / 'in', 'latest')
   assert back.tokenizer.size == 257 and back.tokenizer.boundary == 256
   np.testing.assert_array_equal(

@@ -2,7 +2,12 @@
 
 import struct
 
-TYPES = {'u32': (4, '<I'), 'f32': (6, '<f'), 'bool': (7, '<?'), 'u64': (10, '<Q')}
+TYPES = {
+  'u32': (4, '<I'),
+  'f32': (6, '<f'),
+  'bool': (7, '<?'),
+  'u64': (10, '<Q'),
+}
 F32 = 0
 ALIGNMENT = 32
 
@@ -110,7 +115,10 @@ WRONG = {  # name: (content, what the line says)
     'unknown type 9',
   ),
   'a value of an unknown type': (
-    file(NAMED, value_count=2, open=True) + text('a') + struct.pack('<I', 77) + bytes(64),
+    file(NAMED, value_count=2, open=True)
+    + text('a')
+    + struct.pack('<I', 77)
+    + bytes(64),
     'unknown type 77',
   ),
   'an alignment of 0': (

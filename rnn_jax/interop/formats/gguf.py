@@ -15,10 +15,10 @@ from rnn_jax import errors
 from rnn_jax.config import values
 from rnn_jax.interop import model_card
 from rnn_jax.interop import request
+from rnn_jax.interop import table
 from rnn_jax.interop.formats.hf import architectures as hf_architectures
 from rnn_jax.interop.formats.hf import checkpoint
 from rnn_jax.interop.formats.hf import config_json
-from rnn_jax.interop import table
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import bounds
 

@@ -49,7 +49,7 @@ MAX_DIMENSION = 2**48
 
 
 def squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
-  """Returns a shape without the axes of 1 before the others, which ggml adds."""
+  """Returns a shape without axes of 1 before the others, as ggml adds them."""
   begin = next((n for n, x in enumerate(shape) if x != 1), len(shape) - 1)
   return shape[begin:]
 
@@ -113,9 +113,7 @@ def encode(x: np.ndarray, kind: str, name: str) -> np.ndarray:
   return y
 
 
-def decode(
-  data: np.ndarray, kind: str, shape: tuple[int, ...]
-) -> np.ndarray:
+def decode(data: np.ndarray, kind: str, shape: tuple[int, ...]) -> np.ndarray:
   """Returns the float32 numbers of bytes."""
   form = gguf.GGMLQuantizationType[kind]
   stored = gguf.quants.quant_shape_to_byte_shape(shape, form)

@@ -1,7 +1,7 @@
 """Metadata of an architecture that are keys of a config.json, both ways.
 
-    llama.block_count                        num_hidden_layers
-    llama.attention.layer_norm_rms_epsilon   rms_norm_eps
+llama.block_count                        num_hidden_layers
+llama.attention.layer_norm_rms_epsilon   rms_norm_eps
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ class Fields(keys_lib.Keys):
     if isinstance(value, float):
       return float(str(np.float32(value)))
     if isinstance(value, np.ndarray):
-      return value[:keys_lib.TAPS].tolist()  # which no scalar is
+      return value[: keys_lib.TAPS].tolist()  # which no scalar is
     return default if value is None else value
 
   def refuse(self, name: str, value: Any, remedy: str) -> NoReturn:

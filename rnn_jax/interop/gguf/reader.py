@@ -1,6 +1,6 @@
 """The header of a GGUF file that a stranger wrote, and its tensors.
 
-    'GGUF', version, number of tensors, number of values      4 + 4 + 8 + 8 bytes
+    'GGUF', version, number of tensors, number of values     4 + 4 + 8 + 8 bytes
     for each value: key, type, value
     for each tensor: name, dimensions (fastest first), type, offset
     the tensors, aligned
@@ -167,9 +167,7 @@ class _Cursor:
 
   def number(self, kind):
     dtype = np.dtype(kind)
-    return np.frombuffer(
-      self._data, dtype, 1, self.skip(dtype.itemsize)
-    ).item()
+    return np.frombuffer(self._data, dtype, 1, self.skip(dtype.itemsize)).item()
 
   def check_count(self, count, least, what, most=keys_lib.MAX_SIZE):
     """Checks that so many of `least` bytes each can be in the file."""

@@ -43,9 +43,7 @@ def write(theirs: Mapping[str, Any]) -> dict[str, Any]:
   return values
 
 
-def read(
-  fields: fields_lib.Fields, head: int, file: Any
-) -> dict[str, Any]:
+def read(fields: fields_lib.Fields, head: int, file: Any) -> dict[str, Any]:
   """Returns rope_parameters.
 
   Args:
@@ -101,17 +99,19 @@ def quotients(theirs: Mapping[str, Any], head: int) -> np.ndarray | None:
 def _llama3(fields, base, head, file):
   """Returns what has the file's quotients."""
   length = fields.whole(ORIGINAL, LENGTH)
+  given = np.zeros(1)
   if file.tensors[TENSOR].shape == (head // 2,):
     given = file.read(TENSOR)
-    scaling = {'rope_type': 'llama3', 'factor': float(given.max())}
-    scaling |= LLAMA3 | {rotary.LENGTH: length}
-    as_theirs = {'rope_parameters': scaling | {'rope_theta': base}}
-    wanted = quotients(as_theirs, head)
-    if given.min() >= 1 and np.allclose(wanted, given, rtol=1e-4, atol=0):
-      return scaling
-  fields.refuse(
-    'rope.freq_base',
-    base,
-    f"the quotients {TENSOR} aren't those of Llama 3's scaling of texts of "
-    f'{length} tokens, which is supported',
-  )
+  scaling = {'rope_type': 'llama3', 'factor': float(given.max())}
+  scaling |= LLAMA3 | {rotary.LENGTH: length}
+  as_theirs = {'rope_parameters': scaling | {'rope_theta': base}}
+  if not given.min() >= 1 or not np.allclose(
+    quotients(as_theirs, head), given, rtol=1e-4, atol=0
+  ):
+    fields.refuse(
+      'rope.freq_base',
+      base,
+      f"the quotients {TENSOR} aren't those of Llama 3's scaling of texts of "
+      f'{length} tokens, which is supported',
+    )
+  return scaling

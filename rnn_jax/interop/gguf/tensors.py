@@ -53,7 +53,9 @@ def _log_of_negative(x):
 
 
 AS_THEY_ARE = Numbers(np.asarray, np.asarray)
-NEGATIVE_EXP = Numbers(lambda x: -np.exp(x.astype(np.float64)), _log_of_negative)
+NEGATIVE_EXP = Numbers(
+  lambda x: -np.exp(x.astype(np.float64)), _log_of_negative
+)
 PLUS_ONE = Numbers(lambda x: x + np.float32(1), lambda x: x - np.float32(1))
 
 

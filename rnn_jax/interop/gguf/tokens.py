@@ -106,8 +106,7 @@ def byte_pairs(
   known = [
     pair
     for pair in pairs
-    if len(pair) == 2
-    and all(x in vocabulary for x in (*pair, ''.join(pair)))
+    if len(pair) == 2 and all(x in vocabulary for x in (*pair, ''.join(pair)))
   ]
   decoder = {
     'type': 'ByteLevel',

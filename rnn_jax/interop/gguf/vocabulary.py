@@ -83,18 +83,15 @@ def write(bundle: bundle_lib.Bundle) -> dict[str, Any]:
 def _form(kind, model):
   """Returns llama.cpp's name of a tokenizer, given its tokenizer.json."""
   own = model['model']
-  if own['type'] == 'BPE' and (
-    kind == 'bytes' or tokenizer_file.is_byte_level(model)
-  ):
-    return BYTE_PAIRS
-  if own['type'] == 'BPE' and own.get('byte_fallback'):
-    return PIECES
-  errors.refuse(
-    'data.tokenizer',
-    kind,
-    f"llama.cpp has no tokenizer like it ({own['type']}): train with 'bytes', "
-    "or with 'bpe' and data.pre_tokenizer='byte_level'",
-  )
+  over_bytes = kind == 'bytes' or tokenizer_file.is_byte_level(model)
+  if own['type'] != 'BPE' or not (over_bytes or own.get('byte_fallback')):
+    errors.refuse(
+      'data.tokenizer',
+      kind,
+      f'llama.cpp has no tokenizer like it ({own["type"]}): train with '
+      "'bytes', or with 'bpe' and data.pre_tokenizer='byte_level'",
+    )
+  return BYTE_PAIRS if over_bytes else PIECES
 
 
 def _split(model):

@@ -149,21 +149,32 @@ CASES = {
 }
 
 
-def make(case, tokenizer=None, seed=0, **changed):
-  """A bundle of random parameters, with some keys of its config.json changed."""
-  tokenizer = tokenizer or tokenizer_lib.Numbers(V)
-  values = CASES[case] | {'vocab_size': tokenizer.size} | changed
+def config(case, size=V, **changed):
+  """The Config of a case, with some keys of its config.json changed."""
+  values = CASES[case] | {'vocab_size': size} | changed
   keys = keys_lib.Keys('config.json', values)
   source = request.Source(pathlib.Path())
-  config = config_json.read(keys, architectures.find(keys), source)
-  like = bundle_lib.like(config, tokenizer)
-  rng = np.random.default_rng(seed)
+  return config_json.read(keys, architectures.find(keys), source)
+
+
+def undrawn(case, **changed):
+  """A bundle without parameters."""
+  tokenizer = tokenizer_lib.Numbers(V)
+  return bundle_lib.Bundle(config(case, **changed), tokenizer, {})
+
+
+def make(case, tokenizer=None, **changed):
+  """A bundle of random parameters."""
+  tokenizer = tokenizer or tokenizer_lib.Numbers(V)
+  made = config(case, tokenizer.size, **changed)
+  like = bundle_lib.like(made, tokenizer)
+  rng = np.random.default_rng(0)
   params = jax.tree.map(
     lambda x: rng.normal(0, 0.2, x.shape).astype(np.float32), like
   )
-  if values['model_type'] == 'rwkv7':
+  if case == 'rwkv7':
     _zero_first_values(params)
-  return bundle_lib.make(config, tokenizer, params, like)
+  return bundle_lib.make(made, tokenizer, params, like)
 
 
 def _zero_first_values(params):

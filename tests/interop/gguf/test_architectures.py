@@ -1,4 +1,4 @@
-"""Each architecture: a file and back, its names, and what is done to numbers."""
+"""Each architecture: a file and back, its names, and its numbers."""
 
 import gguf
 import jax
@@ -142,7 +142,7 @@ def test_maps_of_latents_of_kimi_linear(tmp_path):
 def test_what_llama_cpp_does_not_compute_is_named(
   case, changed, named, tmp_path
 ):
-  bundle = models.make(case, **changed)
+  bundle = models.undrawn(case, **changed)
   with pytest.raises(errors.InputError, match=named):
     models.write(bundle, tmp_path / 'out')
   assert not (tmp_path / 'out').exists()
@@ -152,7 +152,7 @@ def test_a_model_that_has_no_architecture_is_refused(tmp_path):
   values = {'model_type': 'xlstm', 'num_blocks': 1, 'num_heads': 2}
   models.CASES['xlstm'] = values | {'hidden_size': 16, 'qk_dim_factor': 0.5}
   try:
-    bundle = models.make('xlstm')
+    bundle = models.undrawn('xlstm')
   finally:
     del models.CASES['xlstm']
   with pytest.raises(errors.InputError, match='no architecture for xlstm'):

@@ -84,16 +84,15 @@ def test_flipped_bits_are_read_or_refused(tmp_path):
   whole = gguf_files.file(values, [gguf_files.ONE], gguf_files.DATA)
   path = tmp_path / 'a.gguf'
   for place in range(len(whole) - len(gguf_files.DATA)):
-    for bit in (0, 3, 7):
-      changed = bytearray(whole)
-      changed[place] ^= 1 << bit
-      path.write_bytes(changed)
-      try:
-        file = reader.read(path)
-      except errors.InputError:
-        continue
-      for name in file.tensors:
-        file.read(name)
+    changed = bytearray(whole)
+    changed[place] ^= 1 << (0, 3, 7)[place % 3]
+    path.write_bytes(changed)
+    try:
+      file = reader.read(path)
+    except errors.InputError:
+      continue
+    for name in file.tensors:
+      file.read(name)
 
 
 def test_a_pipe_and_a_device_are_no_files(tmp_path):

@@ -67,8 +67,9 @@ def _byte_pairs(folder):
   boundary = standard_tokenizer.BOUNDARY
   if (last := entries.pop(boundary, None)) != len(entries):
     raise errors.InputError(
-      f'{vocabulary}: {boundary}={last!r} is not the last of {len(keys.values)} '
-      'entries, as in GPT-2: remove the file to use only ids'
+      f'{vocabulary}: {boundary}={last!r} is not the last of '
+      f'{len(keys.values)} entries, as in GPT-2: remove the file to use ids '
+      'only'
     )
   with files.reading(merges, f'get it and {vocabulary.name} again'):
     lines = files.read_text(merges).splitlines()

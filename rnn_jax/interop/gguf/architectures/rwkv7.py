@@ -1,4 +1,4 @@
-"""RWKV-7: the shares of earlier inputs are one tensor, in the order r w k v a g.
+"""RWKV-7: the shares of earlier inputs are one tensor, in the order rwkvag.
 
 llama.cpp adds 64e-5 to the variance of a head's outputs, whatever the file
 says, and practically nothing to the squared length of its keys. It wants maps

@@ -172,7 +172,8 @@ def test_tensors_keep_their_dtypes(tmp_path):
   folders.assert_same(out, folder)
   theirs = json.loads((out / 'config.json').read_text())
   assert theirs['dtype'] == 'bfloat16' and 'torch_dtype' not in theirs
-  assert {x.name for x in out.iterdir()} == {'config.json', 'model.safetensors'}
+  names = {'README.md', 'config.json', 'model.safetensors'}
+  assert {x.name for x in out.iterdir()} == names
   wide = tmp_path / 'wide'
   hf.write(bundle, request.Target(wide, dtype='float32'))
   assert {*dtypes(wide).values()} == {'F32'}

@@ -8,8 +8,8 @@ import tokenizers
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.interop import standard_tokenizer
 from rnn_jax.interop import tensors
-from rnn_jax.interop.formats.hf import tokenizer_files
 from tests.interop import oracles
 from tests.interop.formats.hf import folders
 from tests.support import bundles
@@ -81,7 +81,7 @@ def test_its_own_tokenizer(tmp_path):
   theirs = tokenizers.ByteLevelBPETokenizer()
   text = 'low lower lowest, new newer newest; wide wider widest — naïve'
   theirs.train_from_iterator([text] * 4, vocab_size=300, min_frequency=2)
-  theirs.add_tokens([tokenizer_files.BOUNDARY])
+  theirs.add_tokens([standard_tokenizer.BOUNDARY])
   vocabulary = theirs.get_vocab()
   V = len(vocabulary)
   rng = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def test_its_own_tokenizer(tmp_path):
     ids = bundle.tokenizer.encode(words)
     assert ids.tolist() == theirs.encode(words).ids
     assert bundle.tokenizer.decode(ids) == words
-  assert bundle.tokenizer.boundary == vocabulary[tokenizer_files.BOUNDARY]
+  assert bundle.tokenizer.boundary == vocabulary[standard_tokenizer.BOUNDARY]
   assert bundle.config.data.tokenizer == 'bpe'
   with pytest.raises(errors.InputError, match='vocab_size=61, and the .* 2'):
     read(write(folder, oracles.draw_gpt2()))
