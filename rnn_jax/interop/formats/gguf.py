@@ -8,7 +8,9 @@ An architecture is a file of interop/gguf/architectures. Matrices are float32,
 formats of blocks, dequantized to float32.
 """
 
+import dataclasses
 import importlib.util
+import json
 import pathlib
 
 from rnn_jax import errors
@@ -30,7 +32,8 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   """Returns the model of a file, or of a folder with one.
 
   A --config adds data, task and training, as with formats/hf; a --tokenizer
-  takes the place of the file's.
+  takes the place of the file's. A run's folder keeps a config.json with the
+  file's sizes, so that its context and architecture are written again.
 
   Raises:
     InputError: the package gguf isn't installed, the file is damaged, its
@@ -75,7 +78,9 @@ def read(source: request.Source) -> bundle_lib.Bundle:
       raise errors.InputError(
         f'{file.path}: {name}: {error}: get it again'
       ) from error
-  return bundle_lib.make(config, tokenizer, bundle_lib.nested(arrays), like)
+  bundle = bundle_lib.make(config, tokenizer, bundle_lib.nested(arrays), like)
+  kept = {config_json.CONFIG: json.dumps(keys.values)}
+  return dataclasses.replace(bundle, kept=kept)
 
 
 def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:

@@ -1,11 +1,15 @@
 """Each architecture: a file and back, its names, and its numbers."""
 
+import dataclasses
+
 import gguf
 import jax
 import numpy as np
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.interop import request
+from rnn_jax.interop.formats import hf
 from rnn_jax.interop.formats.hf import config_json
 from rnn_jax.interop.gguf import reader
 from rnn_jax.runs import bundle as bundle_lib
@@ -165,3 +169,27 @@ def test_epsilon_of_fused_norms_of_rwkv7_is_left_out(tmp_path):
   assert bundle.config.cell.key_epsilon == 1e-6
   assert back.config.cell.key_epsilon == 1e-24
   jax.tree.map(np.testing.assert_array_equal, back.params, bundle.params)
+
+
+def test_the_context_of_a_file_is_written_again(tmp_path):
+  bundle = models.make('llama', max_position_embeddings=9000)
+  path = models.write(bundle, tmp_path / 'out')
+  assert reader.read(path).values['llama.context_length'] == 4096
+  kept = {'config.json': '{"max_position_embeddings": 9000}'}
+  bundle = dataclasses.replace(bundle, kept=kept)
+  path = models.write(bundle, tmp_path / 'kept')
+  assert reader.read(path).values['llama.context_length'] == 9000
+  back = models.read(path)
+  assert back.config.data.length == 4096
+  again = models.write(back, tmp_path / 'again')
+  assert again.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize('case', ('llama, scaled', 'mamba2', 'qwen3_next'))
+def test_a_file_becomes_a_folder_of_transformers(case, tmp_path):
+  back = models.read(models.write(models.make(case), tmp_path / 'out'))
+  folder = tmp_path / 'theirs'
+  hf.write(back, request.Target(folder))
+  again = hf.read(request.Source(folder))
+  assert models.config_of(again) == models.config_of(back)
+  jax.tree.map(np.testing.assert_array_equal, again.params, back.params)

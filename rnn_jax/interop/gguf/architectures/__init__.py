@@ -13,7 +13,9 @@ A file has
 architecture if `keys` of its own description is that model.
 """
 
+import dataclasses
 import importlib
+import json
 import pkgutil
 import types
 from collections.abc import Mapping
@@ -93,7 +95,7 @@ def describe(
   Raises:
     InputError: names the options that llama.cpp's architecture lacks.
   """
-  theirs, _ = config_json.describe(_without_files(bundle))
+  theirs, _ = config_json.describe(_of_type(bundle))
   model_type = theirs['model_type']
   by_type = {
     x: (name, one)
@@ -141,10 +143,11 @@ class _Written:
     return self.tensors[name].take({})
 
 
-def _without_files(bundle):
-  return bundle_lib.Bundle(
-    bundle.config, bundle.tokenizer, bundle.params, bundle.step
-  )
+def _of_type(bundle):
+  """Returns a model that has kept nothing but its model_type."""
+  kept = config_json.kept(bundle.kept, config_json.CONFIG)
+  own = {'model_type': kept.get('model_type')}
+  return dataclasses.replace(bundle, kept={config_json.CONFIG: json.dumps(own)})
 
 
 def _context(bundle, theirs):
