@@ -282,15 +282,11 @@ class Pretrained(Tokenizer):
       raise ValueError(f'it has id {largest}, and the model {size} entries')
     added = model.get('added_tokens') or []
     over_bytes = tokenizer_file.is_byte_level(model)
+    spell = tokenizer_file.byte_token if over_bytes else tokenizer_file.piece
+    plain = {token['content'] for token in added}  # which aren't spelled so
     table = [b''] * size
     for token, n in vocabulary.items():
-      table[n] = (
-        tokenizer_file.byte_token(token)
-        if over_bytes
-        else tokenizer_file.piece(token)
-      )
-    for token in added:
-      table[token['id']] = token['content'].encode()
+      table[n] = token.encode() if token in plain else spell(token)
     if template is not None:
       end = next((x for x, n in vocabulary.items() if n == boundary), None)
       if end is None:

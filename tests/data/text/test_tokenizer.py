@@ -14,6 +14,7 @@ from rnn_jax import config
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
 from rnn_jax.data.text import tokenizer_training
+from tests.support import chats
 from tests.support import corpora
 
 TEXTS = (
@@ -252,3 +253,13 @@ def test_both_sides_of_a_cut_have_the_ids_of_the_whole(kind):
 
   check()
   assert trained.is_cut(b'the fox', 3) and not trained.is_cut(b'the fox', 2)
+
+
+def test_a_special_token_may_have_characters_that_name_no_byte():
+  model, text = chats.spec(), '<｜end▁of▁sentence｜>'
+  one = model['added_tokens'][-1] | {'id': chats.SIZE, 'content': text}
+  model['added_tokens'].append(one)
+  made = tokenizer.Pretrained(model, chats.SIZE + 1, 0)
+  ids = made.encode(f'a{text}é')
+  np.testing.assert_array_equal(ids, [97, chats.SIZE, *'é'.encode()])
+  assert made.decode(ids) == f'a{text}é'
