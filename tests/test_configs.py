@@ -53,6 +53,16 @@ OWN_DATA = {
   },
   'daily_dialog': JSONL | {'data.vocabulary': 300, 'data.length': 64},
   'digits_bdh': IMAGES,
+  'etth1': {
+    'data.path': '{folder}/series.csv',
+    'data.time': 'ds',
+    'data.validation_path': '',
+    'data.test_path': '{folder}/later.csv',
+    'data.horizon': 4,
+    'data.window': 24,
+    'data.length': 64,
+    'evaluate.length': 64,
+  },
   'finetune': {'adapters.rank': 0},  # else it needs a run to begin with
   'gpt2': TEXT | {'data.vocabulary': 300, 'data.batch_size': 8},
   'hybrid': TEXT | {'data.boundaries': (32,), 'model.layers': 4},
@@ -62,7 +72,7 @@ OWN_DATA = {
     'data.word_problem.test_length': 64,
     'data.word_problem.examples': 60,
   },
-  'm4_hourly': {
+  'm4': {
     'data.path': '{folder}/series.csv',
     'data.test_path': '{folder}/later.csv',
     'data.horizon': 4,

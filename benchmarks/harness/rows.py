@@ -14,7 +14,16 @@ from rnn_jax.system import files
 from rnn_jax.system import provenance
 
 RESULTS = pathlib.Path(__file__).parents[1] / 'results'
-PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'torch')
+PACKAGES = (
+  'jax',
+  'jaxlib',
+  'flax',
+  'optax',
+  'numpy',
+  'torch',
+  'neuralforecast',
+  'gluonts',
+)
 # What these commands write doesn't change what they measure.
 WRITTEN = ('benchmarks/results', 'docs')
 COMMIT = 'BENCHMARK_COMMIT'  # of code that isn't in a checkout

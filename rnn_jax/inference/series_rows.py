@@ -128,7 +128,7 @@ def blank(model: series_lib.Forecaster, B: int) -> Carry:
   return Carry(
     jnp.full((B, model.sizes.targets, model.sizes.window), jnp.nan),
     model.apply({}, B, method='init_state'),
-    jnp.zeros((B, model.config.width)),
+    jnp.zeros((B, model.features_width)),
   )
 
 

@@ -10,6 +10,7 @@
                  mean mu and dispersion alpha > 0 of counts x, whose variance is
                  mu + alpha mu^2, with the loss -log p(x)
     point        one number, with the loss |y - f|
+    mean         one number, with the loss (y - f)^2
 
 positive(x) = (x + sqrt(x^2 + 1)) / 2 is a softplus without an exponential. A
 mean is positive(x / e) e, near x above e = 0.1, in units of the window's mean.
@@ -29,8 +30,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-KINDS = 'quantiles', 'student_t', 'negative_binomial', 'point'
-OUTPUTS = {'student_t': 3, 'negative_binomial': 2, 'point': 1}
+KINDS = 'quantiles', 'student_t', 'negative_binomial', 'point', 'mean'
+OUTPUTS = {'student_t': 3, 'negative_binomial': 2, 'point': 1, 'mean': 1}
+DEGREES = {'quantiles': 1, 'point': 1, 'mean': 2}
+OF_DISTRIBUTIONS = 'student_t', 'negative_binomial'  # losses are in nats
 MIN_SCALE = 1e-4  # of a Student-t distribution, in scaled readings
 MIN_MEAN = 1e-4  # of a negative binomial distribution, in mean counts
 MIN_DISPERSION = 1e-4  # of a negative binomial distribution
@@ -102,6 +105,8 @@ class Head:
     errors = [future_BxLxH - each for each in numbers]
     if self.kind == 'point':
       return jnp.abs(errors[0])
+    if self.kind == 'mean':
+      return jnp.square(errors[0])
     losses = [
       jnp.maximum(level * error, (level - 1) * error)
       for level, error in zip(self.levels, errors, strict=True)
@@ -113,9 +118,14 @@ class Head:
     return numbers[self.middle]
 
   @property
+  def degree(self) -> int:
+    """Of the loss in the unit of readings; 0: it is in nats."""
+    return DEGREES.get(self.kind, 0)
+
+  @property
   def draws(self) -> bool:
     """Whether it predicts a distribution, which readings are drawn from."""
-    return self.kind in ('student_t', 'negative_binomial')
+    return self.kind in OF_DISTRIBUTIONS
 
   def draw(
     self, key: jax.Array, numbers_O: jax.Array, loc: jax.Array, scale: jax.Array
@@ -150,7 +160,7 @@ class Head:
     return out * scale_H + loc_H
 
   def points(self, numbers: np.ndarray) -> np.ndarray:
-    """Returns point forecasts: medians, or what head 'point' predicts.
+    """Returns point forecasts: medians, or the one number that is predicted.
 
     `numbers` are ...xO.
     """
@@ -166,10 +176,10 @@ class Head:
     Args:
       numbers: ...xO; of 'quantiles' a level between two of the head's own is
         interpolated linearly.
-      levels: ascending; of 'point' they have no effect.
+      levels: ascending; of 'point' and 'mean' they have no effect.
     """
     numbers = np.asarray(numbers, np.float64)
-    if self.kind == 'point':
+    if self.kind in ('point', 'mean'):
       return np.repeat(numbers, len(levels), -1)
     if self.kind == 'student_t':
       from scipy import stats  # takes long to import

@@ -35,6 +35,7 @@ Shapes: readings BxLxW, calendar BxLxF, forecasts BxLxH, H the horizon. Of
 several targets W and H are theirs one after the other.
 """
 
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 from typing import Self
@@ -47,6 +48,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.data.batching import batch as batch_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import blocks
 from rnn_jax.models import forecast_heads
 from rnn_jax.models import language_model
@@ -174,6 +176,11 @@ class Forecaster(nn.Module):
     return forecast_heads.Head(self.head_kind, self.levels)
 
   @property
+  def features_width(self) -> int:
+    """D of the head's inputs."""
+    return self.config.width
+
+  @property
   def reads_covariates(self) -> bool:
     """Whether steps know something besides readings."""
     return bool(self.sizes.inputs or self.sizes.categories)
@@ -205,6 +212,20 @@ class Forecaster(nn.Module):
       state, readings_BxLxW, calendar_BxLxF, starts_BxL, covariates
     )
     return state, self.forecasts(x_BxLxD, readings_BxLxW, covariates)
+
+  def each(
+    self,
+    state: PyTree,
+    readings_BxLxW: jax.Array,
+    calendar_BxLxF: jax.Array,
+    starts_BxL: jax.Array | None = None,
+    covariates: Covariates | None = None,
+  ) -> tuple[PyTree, list[Forecasts]]:
+    """Returns (state, the forecasts that training has losses of: one)."""
+    state, made = self(
+      state, readings_BxLxW, calendar_BxLxF, starts_BxL, covariates
+    )
+    return state, [made]
 
   def features(
     self,
@@ -283,7 +304,7 @@ class Forecaster(nn.Module):
       effect_BxLxOxTxH = effect.transpose(0, 1, 4, 3, 2)
       out += effect_BxLxOxTxH.reshape(out.shape)
     observed = self._by_target(~jnp.isnan(readings_BxLxW))
-    center = self._anchors(z_BxLxTxW, observed) + self.direct(z_BxLxTxW)
+    center = self.anchors(z_BxLxTxW, observed) + self.direct(z_BxLxTxW)
     if self.numbers.counts:
       unit = jnp.maximum(loc, 1 / self.sizes.window)  # the least mean above 0
       center = loc[..., None] + scale[..., None] * center
@@ -296,7 +317,9 @@ class Forecaster(nn.Module):
     numbers = self.numbers.numbers(out, center_BxLxH)
     return Forecasts(numbers, loc_BxLxH, scale_BxLxH)
 
-  def _anchors(self, z_BxLxTxW, observed_BxLxTxW):
+  def anchors(
+    self, z_BxLxTxW: jax.Array, observed_BxLxTxW: jax.Array
+  ) -> jax.Array:
     """Returns the forecasts that the head corrects, BxLxTxH."""
     W, H, season = self.sizes.window, self.sizes.horizon, self.sizes.season
     if self.anchor == 'none':
@@ -340,6 +363,15 @@ def normalized(
   return centered / scale[..., None], loc, scale
 
 
+def mean(each: Sequence[Forecasts]) -> Forecasts:
+  """Returns the mean of forecasts from the same windows."""
+  first, *others = each
+  numbers = first.numbers
+  for other in others:
+    numbers = jax.tree.map(jnp.add, numbers, other.numbers)
+  return first._replace(numbers=jax.tree.map(lambda x: x / len(each), numbers))
+
+
 def from_config(config: config_lib.Config) -> Forecaster:
   """Returns the forecaster of a config.
 
@@ -365,7 +397,7 @@ def from_config(config: config_lib.Config) -> Forecaster:
     task.head,
     task.quantiles,
     task.anchor,
-    data.scaling in ('window', 'counts'),
+    data.scaling in tokenizer_lib.OF_WINDOWS,
     language_model.plan(config),
     language_model.policy(config),
   )

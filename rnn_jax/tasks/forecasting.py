@@ -3,8 +3,16 @@
     loss = sum_t w_t mean_h loss(y_{t+h}, head_t,h)        scaled readings
 
 w_t is the part of a step's horizon that is observed. The loss is the head's
-(models/forecast_heads.py), of readings in the units of the step's own scale, so
-that every series counts alike; `error` is the absolute error of the median.
+(models/forecast_heads.py), of readings in a unit, task.unit:
+
+    window    the spread of the step's window, so that series count alike
+    season    the mean of |x_t - x_{t-m}| in the window, as MASE has it of a
+              whole series, m the season
+    series    the scale of the series (data/series/scaling.py)
+
+`error` is the absolute error of the median in that unit; `mse` and `mae` are of
+the point forecast, in that of the series. Members of an ensemble each have the
+loss that is trained.
 """
 
 import dataclasses
@@ -16,17 +24,23 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax import errors
+from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.series import examples
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import blocks
 from rnn_jax.models import experts
+from rnn_jax.models import forecast_heads
 from rnn_jax.models import series
+from rnn_jax.models import series_ensemble
+from rnn_jax.models import series_linear
 from rnn_jax.tasks import base
 
 Sums = base.Sums
 PyTree = base.PyTree
+UNITS = 'window', 'season', 'series'
+LEAST_UNIT = 0.05  # of a season, in spreads of the window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +54,13 @@ class Config(config_lib.Task):
   quantiles: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
   # The forecast that the model corrects.
   anchor: str = config_lib.option('season', choices='models.series:ANCHORS')
+  # Of readings in the loss.
+  unit: str = config_lib.option('window', choices=UNITS)
+  # Forecasters that are trained side by side; their mean forecasts.
+  members: int = config_lib.option(1, minimum=1, excludes='model.experts.count')
+  # The linear map of the window begins as that of least squares, with so much
+  # of its mean square on the diagonal; 0: it begins at 0.
+  ridge: float = config_lib.option(0.0, minimum=0)
 
   writes_text: ClassVar[bool] = False
   predicts_all: ClassVar[bool] = True
@@ -87,8 +108,22 @@ class Config(config_lib.Task):
         data.scaling,
         f"task.head={self.head!r} is of counts: give 'counts', or another head",
       )
+    if self.unit != 'window' and self.head in forecast_heads.OF_DISTRIBUTIONS:
+      errors.refuse(
+        'task.unit',
+        self.unit,
+        f'task.head={self.head!r} has a loss in nats, which has no unit: give '
+        "'window'",
+      )
     if not data.holds_series or not data.window:
       return  # not resolved yet
+    if self.unit == 'season' and data.window <= data.season:
+      errors.refuse(
+        'data.window',
+        data.window,
+        f"task.unit='season' compares readings data.season={data.season} "
+        "apart: give more, or task.unit='window'",
+      )
     if self.anchor == 'season' and data.window < data.season:
       errors.refuse(
         'data.window',
@@ -112,7 +147,7 @@ class Task(base.Task):
     self, config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
   ) -> None:
     del tokenizer  # examples are scaled
-    self.model = series.from_config(config)
+    self.model = series_ensemble.from_config(config)
     self._config = config
     self._drops = blocks.drops(config)
 
@@ -127,6 +162,17 @@ class Task(base.Task):
       covariates=series.Covariates.of(batch),
     )['params']
     return blocks.scaled(params, key, self._config.model)
+
+  def init_from_data(self, params: PyTree, corpus: corpus_lib.Corpus) -> PyTree:
+    """Returns initial parameters for a corpus, with its linear map."""
+    task, data = self._config.task, self._config.data
+    if not task.ridge:
+      return params
+    examples = corpus.examples(data, 'train')
+    return series_linear.put(
+      params,
+      series_linear.fit(self.model, examples, task.ridge, self._unit),
+    )
 
   def blank_batch(self, rows: int, length: int) -> batch_lib.Batch:
     """Returns a batch of padding."""
@@ -151,11 +197,11 @@ class Task(base.Task):
 
     Returns:
       (objective, (sums, state)): training minimizes the objective. `sums` is a
-      dict of scalars: 'objective', 'loss', 'error' and 'weight', the number of
-      steps.
+      dict of scalars: 'objective', 'loss', 'error', 'mse', 'mae' and 'weight',
+      the number of steps.
     """
     rngs = self._rngs(key)
-    (state, forecasts), routes = experts.apply(
+    (state, made), routes = experts.apply(
       self.model,
       params,
       state,
@@ -164,20 +210,23 @@ class Task(base.Task):
       batch.starts_BxL,
       series.Covariates.of(batch),
       rngs=rngs,
+      method='each',
     )
-    sums = self._sums(forecasts, batch)
+    sums = self._sums(made, batch)
     weights = batch.weights_BxL
     sums = experts.with_load(
       sums, routes, weights, weights, self._config.model.experts
     )
     return sums['objective'], (sums, state)
 
-  def _sums(self, forecasts, batch):
+  def _sums(self, made, batch):
     head = self.model.bind({}).numbers
+    forecasts = series.mean(made)
     future = batch.future_BxLxH
     observed = ~jnp.isnan(future)
     loc, scale = forecasts.loc_BxLxH, forecasts.scale_BxLxH
     y = jnp.where(observed, (future - loc) / scale, 0)
+    unit = self._unit_of_each(batch.readings_BxLxW, scale)
 
     def total(each):
       """Returns the weighted sum of means over what is observed."""
@@ -185,19 +234,57 @@ class Task(base.Task):
       means = jnp.sum(jnp.where(observed, each, 0), -1) / count
       return jnp.sum(batch.weights_BxL * means)
 
-    loss = total(head.loss(forecasts.numbers, y, scale))
+    def loss(numbers):
+      each = head.loss(numbers, y, scale)
+      return total(each if unit is None else each * unit**head.degree)
+
+    error = jnp.abs(y - head.median(forecasts.numbers))
+    losses = [loss(one.numbers) for one in made]
     return {
-      'objective': loss,
-      'loss': loss,
-      'error': total(jnp.abs(y - head.median(forecasts.numbers))),
+      'objective': sum(losses[1:], losses[0]) / len(losses),
+      'loss': losses[0] if len(made) == 1 else loss(forecasts.numbers),
+      'error': total(error if unit is None else error * unit),
+      'mse': total(jnp.square(error * scale)),
+      'mae': total(error * scale),
       'weight': jnp.sum(batch.weights_BxL),
     }
+
+  def _unit_of_each(self, readings_BxLxW, scale_BxLxH):
+    """Returns the scale of each reading in units of the loss, or None."""
+
+    def by_target(x):
+      return x.reshape(*x.shape[:2], self.model.sizes.targets, -1)
+
+    scale_BxLxTxH = by_target(scale_BxLxH)
+    unit = self._unit(by_target(readings_BxLxW), scale_BxLxTxH[..., :1])
+    if unit is None:
+      return None
+    return jnp.broadcast_to(unit, scale_BxLxTxH.shape).reshape(
+      scale_BxLxH.shape
+    )
+
+  def _unit(self, windows, scale):
+    """Returns the scale ...x1 of windows ...xW in units of the loss, or None.
+
+    None: it is 1.
+    """
+    task, season = self._config.task, self.model.sizes.season
+    if task.unit == 'window':
+      return None
+    if task.unit == 'series':
+      return scale
+    differences = jnp.abs(windows[..., season:] - windows[..., :-season])
+    seen = ~jnp.isnan(differences)
+    count = jnp.maximum(jnp.sum(seen, -1, keepdims=True), 1)
+    total = jnp.sum(jnp.where(seen, differences, 0), -1, keepdims=True)
+    unit = scale / (total / count + LEAST_UNIT * scale)
+    return jnp.where(jnp.any(seen, -1, keepdims=True), unit, 1)
 
   def summarize(self, sums: dict[str, float]) -> dict[str, float]:
     """Returns the metrics of total sums, in scaled readings."""
     return {
       'loss': sums['loss'] / sums['weight'],
-      'error': sums['error'] / sums['weight'],
+      **{name: sums[name] / sums['weight'] for name in ('error', 'mse', 'mae')},
       **experts.metrics(sums),
     }
 

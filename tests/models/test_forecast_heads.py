@@ -134,3 +134,15 @@ def test_counts_stay_counts():
     )
     assert (below < level).all() and (at >= level).all()
   assert np.array_equal(head.points(one), made[:, 2])
+
+
+def test_a_mean_has_the_squared_error():
+  rng = np.random.default_rng(5)
+  out, y = rng.normal(size=(2, 1, 3, 1, 4)).astype(np.float32)
+  head = forecast_heads.Head('mean', LEVELS)
+  numbers = head.numbers(jnp.asarray(out), jnp.ones((1, 3, 4)))
+  got = head.loss(numbers, jnp.asarray(y[:, :, 0]), ONE)
+  np.testing.assert_allclose(got, (y - out - 1)[:, :, 0] ** 2, rtol=1e-5)
+  assert head.degree == 2
+  points = np.stack(numbers, -1)
+  assert np.array_equal(head.points(points), points[..., 0])

@@ -336,6 +336,73 @@ def test_an_untrained_model_is_its_anchor(path, anchor):
   np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize('unit', ('season', 'series'))
+def test_a_loss_has_its_unit(path, unit):
+  """And `mse` and `mae` are of scaled readings, against plain NumPy."""
+  raw = series.raw_config(path, **{'task.unit': unit})
+  raw.data.length = 64
+  config, corpus = series.corpus(raw)
+  task = bundle_lib.make_task(config, corpus.tokenizer)
+  params = random_params(task)
+  run = evaluate.Run(config, corpus, programs(config, corpus), params, 0)
+  got = run.evaluate('train')
+  made = corpus.examples(config.data, 'train')
+  totals = np.zeros(5)
+  for n in range(3):
+    steps = made.read(n)
+    _, forecasts = task.model.apply(
+      {'params': params},
+      task.init_state(1),
+      steps.readings_LxW[None],
+      steps.calendar_LxF[None],
+    )
+    totals += oracle_of_unit(forecasts, steps, unit)
+  wanted = totals[:4] / totals[4]
+  for name, value in zip(('loss', 'error', 'mse', 'mae'), wanted, strict=True):
+    assert got[name] == pytest.approx(value, rel=5e-5), name
+
+
+def oracle_of_unit(forecasts, steps, unit):
+  """Sums of loss, error, mse, mae and weights of a row, by their equations."""
+  loc, scale = (np.float64(x[0])[:, None] for x in forecasts[1:])
+  numbers = [np.float64(x[0]) * scale + loc for x in forecasts.numbers]
+  y = np.float64(steps.future_LxH)
+  size = np.ones_like(loc)
+  if unit == 'season':
+    x = np.float64(steps.readings_LxW)
+    apart = np.abs(x[:, series.SEASON :] - x[:, : -series.SEASON])
+    none = np.isnan(apart).all(1)
+    apart[none] = 0
+    mean = np.nanmean(apart, 1)[:, None] + 0.05 * scale
+    size = np.where(none[:, None], scale, mean)
+  losses = [
+    2 * np.maximum(level * (y - q), (level - 1) * (y - q)) / size
+    for level, q in zip((0.1, 0.5, 0.9), numbers, strict=True)
+  ]
+  error = np.abs(y - numbers[1])
+  each = np.mean(losses, 0), error / size, error**2, error
+  chosen, weights_L = steps.weights_L > 0, steps.weights_L
+  sums = [np.sum(weights_L[chosen] * np.nanmean(x[chosen], 1)) for x in each]
+  return np.array([*sums, np.sum(weights_L)])
+
+
+def test_held_out_forecasts_may_begin_at_each_reading(path):
+  """Those whose whole horizon is there; others forecast a horizon apart."""
+  raw = series.raw_config(path, **{'data.held_out': (1, 2)})
+  for every, wanted in (
+    (0, [49, 54]),
+    (1, [49, 50, 51, 52, 53, 54]),
+    (4, [49, 53]),
+  ):
+    raw.data.origins_every = every
+    config, corpus = series.corpus(raw)
+    made = corpus.examples(config.data, 'test')
+    steps = made.read(0)
+    last = wanted[-1] + 1
+    chosen = np.flatnonzero(steps.weights_L) + last - len(steps.weights_L)
+    assert chosen.tolist() == wanted
+
+
 @pytest.mark.slow
 def test_a_resumed_run_is_the_whole_one(path, tmp_path):
   def params(workdir, *stops):
@@ -374,6 +441,8 @@ def test_batches_resume_at_any_number(path):
     ({'data.frequency': 'hourly'}, "data.frequency='hourly'"),
     ({'data.tokenizer': 'bpe'}, 'data.tokenizer'),
     ({'model.bidirectional': True}, 'model.bidirectional'),
+    ({'task.unit': 'season', 'task.head': 'student_t'}, "task.unit='season'"),
+    ({'task.unit': 'season', 'data.window': 6}, 'data.window=6: task.unit'),
     ({'task.head': 'negative_binomial'}, "data.scaling='window'.*'counts'"),
   ),
 )

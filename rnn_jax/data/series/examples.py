@@ -10,8 +10,9 @@ the weight of the part of its horizon that is observed. It has none where its
 window has too few readings to tell their spread: half a season, and LEAST.
 
 Of a held-out document one step forecasts, or with more horizons held out every
-H-th: those of the origins. The example is what fits a row up to the last one.
-What a step knows besides is in covariates.py.
+H-th: those of the origins. With data.origins_every they are that many steps
+apart, as long as a whole horizon follows. The example is what fits a row up to
+the last one. What a step knows besides is in covariates.py.
 
 Of T targets a step reads and forecasts all, one after the other in W and H.
 """
@@ -57,7 +58,7 @@ class Forked:
       end = len(given.values_NxT)
       first = 0
       if given.begin:
-        end = origins(given, self._data.horizon)[-1] + 1
+        end = origins(given, *_spacing(self._data))[-1] + 1
         first = max(end - options.length, 0)
       history_NxT = given.values_NxT[: given.begin or None]
       scale = scaling.of(scales, documents.name(n), history_NxT)
@@ -85,9 +86,23 @@ class Forked:
     return steps(self._given[n], places, self._data, self._covariates[n])
 
 
-def origins(given: series_lib.Content, horizon: int) -> range:
-  """Returns the places of the steps that forecast in a held-out document."""
-  return range(given.begin - 1, len(given.values_NxT) - 1, horizon)
+def origins(given: series_lib.Content, horizon: int, every: int = 0) -> range:
+  """Returns the places of the steps that forecast in a held-out document.
+
+  Args:
+    given: the document.
+    horizon: readings that each forecasts.
+    every: readings from one to the next, all of which forecast a whole horizon
+      but the first; 0: a horizon.
+  """
+  first, count = given.begin - 1, len(given.values_NxT)
+  if not every:
+    return range(first, count - 1, horizon)
+  return range(first, max(count - horizon, first + 1), every)
+
+
+def _spacing(data):
+  return data.horizon, data.origins_every
 
 
 def least(data: Any) -> int:
@@ -124,7 +139,7 @@ def steps(
   calendar_LxF = frequency.calendar(given.start, np.arange(start + 1, stop + 1))
   weights_L = np.mean(~np.isnan(future_LxH), 1, dtype=np.float32)
   if given.begin:
-    chosen = np.isin(np.arange(start, stop), origins(given, H))
+    chosen = np.isin(np.arange(start, stop), origins(given, *_spacing(data)))
     weights_L *= chosen
   else:
     observed_L = np.sum(~np.isnan(seen_LxW), 1)

@@ -1,13 +1,15 @@
 """The scale of a series, fitted on its training part: y = (x - loc) / scale.
 
-    window     scale = mean |x|, loc = 0; at each step the model also
-               subtracts the mean of its window and divides by its spread
-    mean_abs   scale = mean |x|, loc = 0
-    standard   loc = mean, scale = standard deviation
-    robust     loc = median, scale = the middle half's width / 1.349, the
-               standard deviation of a normal distribution
-    counts     y = x, of whole numbers from 0 on; a step does as with 'window'
-    none       y = x
+    window           scale = mean |x|, loc = 0; at each step the model also
+                     subtracts the mean of its window and divides by its spread
+    standard_window  loc = mean, scale = standard deviation; a step does the
+                     same
+    mean_abs         scale = mean |x|, loc = 0
+    standard         loc = mean, scale = standard deviation
+    robust           loc = median, scale = the middle half's width / 1.349, the
+                     standard deviation of a normal distribution
+    counts           y = x, of whole numbers from 0 on; a step does the same
+    none             y = x
 
 With `log` x is the logarithm of a reading. Means are over observed readings; a
 scale of 0, as of a constant series, becomes 1. Everything is float64: the
@@ -64,7 +66,7 @@ def fit(kind: str, log: bool, readings_N: np.ndarray) -> Scale:
   x = np.log(x) if log else x
   if kind in ('counts', 'none') or not len(x):
     return Scale(log=log)
-  if kind == 'standard':
+  if kind in ('standard', 'standard_window'):
     loc, scale = np.mean(x), np.std(x)
   elif kind == 'robust':
     low, loc, high = np.quantile(x, (0.25, 0.5, 0.75))

@@ -58,6 +58,8 @@ class Config(base.Files):
   )
   log: bool = False  # scale logarithms
   held_out: tuple[int, int] = (1, 1)  # horizons, for validation and test
+  # Readings from one held-out forecast that is scored to the next; 0: horizon.
+  origins_every: int = config_lib.option(0, minimum=0)
   # Columns of covariates: known ahead, known up to now, and of a whole series.
   known: tuple[str, ...] = ()
   observed: tuple[str, ...] = ()

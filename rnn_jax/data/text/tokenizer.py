@@ -417,7 +417,16 @@ def _pairs(name, given, several=False):
   return dict(given)
 
 
-SCALINGS = 'window', 'mean_abs', 'standard', 'robust', 'counts', 'none'
+SCALINGS = (
+  'window',
+  'standard_window',
+  'mean_abs',
+  'standard',
+  'robust',
+  'counts',
+  'none',
+)
+OF_WINDOWS = 'window', 'standard_window', 'counts'  # steps scale theirs, too
 LARGEST = 2**24  # entries of a vocabulary of numbers
 PRE_TOKENIZERS = ('byte_level', 'whitespace')  # of BPE
 KINDS = {

@@ -16,7 +16,7 @@ from benchmarks.harness import tables
 SUITES = sorted(
   path.stem
   for path in pathlib.Path(benchmarks.__path__[0], 'suites').glob('*.py')
-  if path.stem != '__init__'
+  if (rows_lib.RESULTS / f'{path.stem}.jsonl').exists()
 )
 KEPT = 'case', 'parameters', 'quick', 'rehearsal', 'time', 'commit', 'base'
 WHERE = 'device', 'platform', 'cores', 'python', 'versions'

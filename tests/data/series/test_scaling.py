@@ -33,10 +33,8 @@ def test_scales_are_those_of_their_names():
   y_N = np.array([1.0, 2, 4, np.nan, 8])
   seen = y_N[[0, 1, 2, 4]]
   assert scaling.fit('mean_abs', False, -y_N)[:2] == (0, seen.mean())
-  assert scaling.fit('standard', False, y_N)[:2] == (
-    seen.mean(),
-    seen.std(),
-  )
+  for kind in ('standard', 'standard_window'):
+    assert scaling.fit(kind, False, y_N)[:2] == (seen.mean(), seen.std())
   low, middle, high = np.percentile(seen, (25, 50, 75))
   robust = scaling.fit('robust', False, y_N)
   assert robust.loc == middle
