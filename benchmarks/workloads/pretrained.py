@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 WIDTH, VOCABULARY, LENGTH = 128, 1000, 256
-CORRECTION = 'e_score_correction_bias'  # a buffer that training changes
+# Buffers that training changes.
+CORRECTIONS = 'e_score_correction_bias', 'expert_bias'
 ATTENTION = {
   'hidden_size': WIDTH,
   'intermediate_size': 256,
@@ -131,7 +132,7 @@ def write(
   model = transformers.AutoModelForCausalLM.from_config(config).eval()
   with torch.no_grad():
     for name, x in [*model.named_parameters(), *model.named_buffers()]:
-      if isinstance(x, torch.nn.Parameter) or name.endswith(CORRECTION):
+      if isinstance(x, torch.nn.Parameter) or name.endswith(CORRECTIONS):
         x.add_(noise * torch.randn_like(x))
   model.save_pretrained(folder, **saving)
   return model
@@ -157,16 +158,29 @@ def logits(model: Any, tokens_BxL: np.ndarray) -> np.ndarray:
     return model.double()(torch.from_numpy(tokens_BxL)).logits.numpy()
 
 
+def greedy(model: Any, tokens_BxL: np.ndarray, count: int) -> np.ndarray:
+  """Returns `count` tokens after each row, Bx_: of the highest logits."""
+  made = tokens_BxL
+  for _ in range(count):
+    best = np.argmax(logits(model, made)[:, -1:], -1)
+    made = np.concatenate([made, best], 1)
+  return made[:, tokens_BxL.shape[1] :]
+
+
 @contextlib.contextmanager
 def plain_functions() -> Iterator[None]:
   """Takes their functions in PyTorch where fla's kernels, for a GPU, are."""
   from transformers.models.kimi_linear import modeling_kimi_linear
+  from transformers.models.qwen3_5 import modeling_qwen3_5
+  from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe
   from transformers.models.qwen3_next import modeling_qwen3_next
 
-  replaced = []
+  delta, replaced = 'torch_chunk_gated_delta_rule', []
   for module, name in (
     (modeling_kimi_linear, 'chunk_kimi_delta_attention'),
-    (modeling_qwen3_next, 'torch_chunk_gated_delta_rule'),
+    (modeling_qwen3_5, delta),
+    (modeling_qwen3_5_moe, delta),
+    (modeling_qwen3_next, delta),
   ):
     function = getattr(module, name)
     replaced.append((module, name, function))

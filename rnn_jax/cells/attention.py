@@ -91,6 +91,8 @@ class Config(base.Config):
   # These scales are 1 + their parameters.
   norm_plus_one: bool = config_lib.option(False, needs='cell.qk_norm')
   output_gate: bool = False  # y times sigmoid(W x)
+  # Of the scores q . k; 0: head_width ** -0.5.
+  score_scale: float = config_lib.option(0.0, minimum=0)
   biases: bool = False  # on q, k, v and the output
   projection_bias: bool = config_lib.option(  # on q, k and v too
     True, needs='cell.biases'
@@ -266,6 +268,8 @@ class Cell(base.ParallelCell):
     if config.qk_norm:
       q = self.query_norm(q).astype(x.dtype)
       k = self.key_norm(k).astype(x.dtype)
+    if config.score_scale:  # which the softmax multiplies by K ** -0.5
+      q = q * (config.score_scale * config.head_width**0.5)
     return Projected(q, k, v, gate)
 
   def advance(

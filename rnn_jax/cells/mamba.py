@@ -6,6 +6,7 @@
     y = W_o [(h_t q_t + D * x) * silu(z)]
 
 k and q, B and C in the paper, are the same for all channels; r has R numbers.
+With `selection_norm` each of r, k and q is rms_norm(.) * s, as in Jamba.
 `conv` is a short causal convolution of each channel. At the start, A of a
 channel is log 1, ..., log K and dt is between .001 and .1.
 
@@ -21,10 +22,12 @@ of each one's x: a sum of L (R + 2 K) numbers for a row, in each direction.
 Shapes: u BxLxD, x, z, dt BxLxS, r BxLxR, k, q BxLxK, a BxLxSxK, A SxK; the
 state is h, BxSxK, and the inputs of the convolution, BxWxS.
 Source: Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State
-Spaces", 2023.
+Spaces", 2023; Lieber et al., "Jamba: A Hybrid Transformer-Mamba Language
+Model", 2024 (the norms).
 """
 
 import dataclasses
+import functools
 from typing import ClassVar
 from typing import NamedTuple
 from typing import Self
@@ -45,6 +48,7 @@ LOGICAL_AXES = {
   'taps': '_xH',
   'taps_bias': 'H',
   'selection/kernel': 'Hx_',
+  **{f'{name}_norm/scale': '_' for name in ('dt', 'key', 'query')},
   'dt/kernel': '_xH',
   'dt_bias': 'H',
   'log_rate': 'Hx_',
@@ -65,6 +69,11 @@ class Config(base.Config):
   rank: int = config_lib.option(0, minimum=0)
   convolution: int = config_lib.option(4, minimum=1)  # taps
   convolution_bias: bool = True
+  selection_norm: bool = False  # of r, k and q, each with a scale
+  # Added to their mean square.
+  norm_epsilon: float = config_lib.option(
+    1e-6, above=0, needs='cell.selection_norm'
+  )
   # On the gated outputs of the recurrence.
   dropout: float = config_lib.option(0.0, below=1)
 
@@ -130,6 +139,11 @@ class Cell(base.ParallelCell):
     if config.convolution_bias:
       self.taps_bias = self.param('taps_bias', nn.initializers.zeros, (S,))
     self.selection = self.xavier(config.rank + 2 * K)
+    if config.selection_norm:
+      norm = functools.partial(
+        nn.RMSNorm, config.norm_epsilon, dtype=jnp.float32
+      )
+      self.dt_norm, self.key_norm, self.query_norm = norm(), norm(), norm()
     # Evenly within R^-1/2.
     even = nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform')
     self.dt = self.dense(S, use_bias=False, kernel_init=even)
@@ -211,11 +225,19 @@ class Cell(base.ParallelCell):
   def _select(self, x_BxLxS):
     """Returns r, k and q, which all channels and so all devices share."""
     both = self.selection(x_BxLxS)
-    current = devices.current()
-    if current.shards('H') > 1:
-      both = current.tp_copy(current.tp_reduce(both))
     rank, keys = self._widths.rank, self._widths.key_width
-    return jnp.split(both, [rank, rank + keys], -1)
+    ends = [rank, rank + keys]
+    current = devices.current()
+    shards = current.shards('H')
+    both = current.tp_reduce(both) if shards > 1 else both
+    if self.config.selection_norm:
+      norms = self.dt_norm, self.key_norm, self.query_norm
+      each = zip(norms, jnp.split(both, ends, -1), strict=True)
+      both = jnp.concatenate([norm(x) for norm, x in each], -1)
+      both = both.astype(x_BxLxS.dtype)
+    # So that gradients of the norms are of all channels.
+    both = current.tp_copy(both) if shards > 1 else both
+    return jnp.split(both, ends, -1)
 
 
 def _init_rates(key, shape, dtype=jnp.float32):

@@ -7,7 +7,9 @@
 
 k and q, B and C in the paper, are shared by the heads of a group, and the norm
 is over a group; it has no scale, which W_o can learn, unless `norm_scale` asks
-for one of each channel. `conv` is a short causal convolution of each channel.
+for one of each channel. With `norm` 'before' it is rms_norm(o) * silu(g), with
+'none' there is no norm. `conv` is a short causal convolution of each channel.
+`multipliers` are constants of g, v, k, q and d, and dt is at least `min_step`.
 Devices that share heads have whole groups.
 
 Shapes: v, g, o BxLxHxP, q, k BxLxGxK of G groups, dt, a BxLxH, the state
@@ -23,10 +25,12 @@ from typing import Self
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import matrix
 
+NORMS = 'after', 'before', 'none'  # of the gate
 LOGICAL_AXES = matrix.LOGICAL_AXES | {
   'taps_bias': 'H',
   'dt_bias': 'H',
@@ -42,6 +46,10 @@ class Config(matrix.Config):
 
   groups: int = 1  # of heads, which share keys and queries
   convolution: int = 4  # taps
+  norm: str = config_lib.option('after', choices=NORMS)  # the gate; or 'before'
+  # Of g, v, k, q and d; (): all 1.
+  multipliers: tuple[float, ...] = ()
+  min_step: float = config_lib.option(0.0, minimum=0)  # of dt
 
   scaled_axes: ClassVar[tuple[int, ...]] = (-2, -1)
 
@@ -55,6 +63,10 @@ class Config(matrix.Config):
       self._refuse('groups', f'it must divide cell.heads={self.heads}')
     if self.convolution < 1:
       self._refuse('convolution', 'give 1 tap or more')
+    if len(self.multipliers) not in (0, len(self.widths)):
+      self._refuse('multipliers', f'give {len(self.widths)}, or ()')
+    if self.norm == 'none' and self.norm_scale:
+      self._refuse('norm_scale', "cell.norm='none' has none: give False")
     if (shards := config.mesh.tensor) > 0 and self.groups % shards:
       self._refuse('groups', f'mesh.tensor={shards} must divide it')
     super().check(config)
@@ -94,6 +106,13 @@ class Cell(matrix.Cell):
   def units_per_step(self) -> int:
     return self.config.groups
 
+  def project(self, x_BxLxD: jax.Array) -> jax.Array:
+    x_BxLxGxC = super().project(x_BxLxD)
+    if not (multipliers := self.config.multipliers):
+      return x_BxLxGxC
+    each_C = np.repeat(multipliers, [*self.config.widths.values()])
+    return x_BxLxGxC * jnp.asarray(each_C, x_BxLxGxC.dtype)[None, None, None]
+
   def read(
     self, extra: jax.Array, parts: matrix.Parts, starts_BxL: jax.Array | None
   ) -> tuple[jax.Array, matrix.Channels]:
@@ -106,6 +125,8 @@ class Cell(matrix.Cell):
     v = own['value'].reshape(B, L, self.config.heads, -1)
     raw = parts['dt'].astype(jnp.float32).reshape(B, L, -1)
     dt = jax.nn.softplus(raw + self.dt_bias[None, None])[..., None]
+    if self.config.min_step:
+      dt = jnp.maximum(dt, self.config.min_step)
     loga = -dt * jnp.exp(self.log_rate)[None, None, :, None]
     # dt k v^T: with dt in the key, v is also the input of the skip.
     k = (k * dt).astype(v.dtype)
@@ -121,4 +142,9 @@ class Cell(matrix.Cell):
     del extra
     gate = parts['output_gate']  # BxLxGx_
     o = o_BxLxHxP + self.skip[None, None, :, None] * read.v_BxLxHxP
-    return self.norm(o.reshape(gate.shape) * nn.silu(gate))
+    o, gate = o.reshape(gate.shape), nn.silu(gate)
+    if self.config.norm == 'none':
+      return o * gate
+    if self.config.norm == 'before':
+      return self.norm(o) * gate
+    return self.norm(o * gate)

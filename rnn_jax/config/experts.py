@@ -42,7 +42,8 @@ class Experts:
   dense_layers: int = option(
     0, minimum=0, needs=COUNT, excludes='model.shared_layers'
   )
-  dense_width: int = option(0, minimum=0, needs=COUNT)  # of that MLP
+  # Of that MLP, and of those of model.mlps.
+  dense_width: int = option(0, minimum=0, needs=COUNT)
 
   def check(self, config: Any) -> None:
     """Checks the section against the rest of a Config.
@@ -106,12 +107,18 @@ def _check_groups(options):
 
 
 def _check_dense(options, model):
-  layers = options.dense_layers
-  if bool(layers) != bool(options.dense_width):
+  layers, mlps = options.dense_layers, model.mlps
+  if layers and mlps:
+    _refuse(
+      options, 'dense_layers', f'model.mlps={mlps!r} says which layers: give 0'
+    )
+  if bool(layers or 'mlp' in mlps) != bool(options.dense_width):
     _refuse(
       options,
       'dense_width',
-      f'model.experts.dense_layers={layers}: give both, or 0 for both',
+      f"model.mlps={mlps!r}: give it for 'mlp', and only for that"
+      if mlps
+      else f'model.experts.dense_layers={layers}: give both, or 0 for both',
     )
   if layers > (most := len(model.pattern)):
     _refuse(

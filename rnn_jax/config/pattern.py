@@ -6,6 +6,11 @@ is a model of two *periods* of four layers. Section `cell` then has a section
 for each distinct cell, cell.kda.heads or cell.attention.window; the layers of
 one cell share its options. A module of the user, 'mypackage.mycell', has
 section cell.mycell.
+
+    model.mlps = ('none', 'none', 'mlp', 'experts')
+
+says what follows each of these cells: nothing, an MLP, or experts. Where layers
+have experts, the MLP of others is model.experts.dense_width wide.
 """
 
 import dataclasses
@@ -16,6 +21,8 @@ from typing import Self
 
 from rnn_jax import errors
 from rnn_jax.config import conditions
+
+MLPS = ('mlp', 'experts', 'none')  # what follows a cell
 
 
 def section_name(cell: str) -> str:
@@ -32,11 +39,18 @@ def names(raw: Any) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """Base of the options of a pattern, which has a field for each cell."""
+  """Base of the options of several cells, with a field for each.
+
+  They are those of a pattern, or of a cell that runs others side by side.
+  """
 
   def of(self, cell: str) -> Any:
     """Returns the options of one of the cells."""
     return getattr(self, section_name(cell))
+
+  def cells(self, config: Any) -> tuple[str, ...]:
+    """Returns the names of the distinct cells of a Config."""
+    return tuple(dict.fromkeys(config.model.cells))
 
   @property
   def dropout(self) -> float:
@@ -49,7 +63,7 @@ class Options:
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    for name in dict.fromkeys(config.model.cells):
+    for name in self.cells(config):
       own = of_cell(config, name)
       try:
         conditions.check(own, 'cell')
@@ -62,7 +76,7 @@ class Options:
   def resolve(self, config: Any) -> Self:
     """Returns the options, defaults that depend on `config` filled in."""
     resolved = {}
-    for name in dict.fromkeys(config.model.cells):
+    for name in self.cells(config):
       own = of_cell(config, name)
       resolved[section_name(name)] = own.cell.resolve(own)
     return dataclasses.replace(self, **resolved)
@@ -72,8 +86,12 @@ def sections(cell: Any) -> list[tuple[str, Any]]:
   """Returns (section, options) of each distinct cell of a Config's `cell`."""
   if not isinstance(cell, Options):
     return [('cell', cell)]
-  names = [field.name for field in dataclasses.fields(cell)]
-  return [(f'cell.{name}', getattr(cell, name)) for name in names]
+  named = [(x.name, getattr(cell, x.name)) for x in dataclasses.fields(cell)]
+  return [
+    (f'cell.{name}', options)
+    for name, options in named
+    if dataclasses.is_dataclass(options)
+  ]
 
 
 def of_cell(config: Any, name: str) -> Any:
@@ -127,12 +145,14 @@ def check(model: Any) -> None:
       model.cell,
       f'model.cells={cells!r} says which cells: leave it at {default!r}',
     )
-  if len({*cells}) == 1:
+  _check_mlps(model)
+  if len({*cells}) == 1 and not model.mlps:
     errors.refuse(
       'model.cells', cells, f'it names one cell: give model.cell={cells[0]!r}'
     )
+  layers = tuple(zip(cells, model.mlps or cells, strict=True))
   for size in range(2, len(cells) // 2 + 1):
-    if cells[:size] * (len(cells) // size) == cells:
+    if layers[:size] * (len(cells) // size) == layers:
       errors.refuse(
         'model.cells', cells, f'layers repeat a pattern: give {cells[:size]!r}'
       )
@@ -148,4 +168,24 @@ def check(model: Any) -> None:
       model.embedding_width,
       'all periods of model.cells are alike, and this makes the first layer '
       'differ: give 0',
+    )
+
+
+def _check_mlps(model):
+  mlps, cells = model.mlps, model.cells
+  if not mlps:
+    return
+  if len(mlps) != len(cells) or not {*mlps} <= {*MLPS}:
+    errors.refuse(
+      'model.mlps',
+      mlps,
+      f'give one of {MLPS} for each of model.cells={cells!r}, or ()',
+    )
+  if len({*mlps}) == 1:
+    errors.refuse('model.mlps', mlps, 'all are alike: give ()')
+  if ('experts' in mlps) != (model.experts.count > 0):
+    errors.refuse(
+      'model.mlps',
+      mlps,
+      f'model.experts.count={model.experts.count}: give both, or neither',
     )

@@ -57,6 +57,8 @@ class Model:
     0, minimum=0, needs="model.block='residual'"
   )
   mlp: str = option('swiglu', choices='models.mlp:ACTIVATIONS')
+  # 'mlp', 'experts' or 'none' after each of `cells`; (): all layers are alike.
+  mlps: tuple[str, ...] = option((), needs=('model.cells', 'model.mlp_width'))
   swish_beta: float = option(  # x sigmoid(beta x)
     1.0, needs=('model.mlp_width', 'model.mlp=models.mlp:WITH_BETA')
   )
@@ -80,6 +82,13 @@ class Model:
   )
   embedding_scale: float = option(1.0, minimum=0)  # initial standard deviation
   embedding_multiplier: float = 1.0  # of the embeddings of tokens
+  # Of what blocks add to the residual.
+  residual_multiplier: float = option(1.0, needs="model.block='residual'")
+  # Of what their MLPs add, besides.
+  mlp_multiplier: float = option(1.0, needs='model.mlp_width')
+  head_multiplier: float = option(  # of the head's inputs
+    1.0, above=0, excludes='task.reads_images'
+  )
   # Initial standard deviation; 0: by the width.
   kernel_scale: float = option(0.0, minimum=0)
   # Of what blocks add to the residual, initially.
@@ -114,7 +123,13 @@ class Model:
 
   def of_cell(self, name: str) -> typing.Self:
     """Returns the options of a stack with only one of the pattern's cells."""
-    return dataclasses.replace(self, cell=name, cells=())
+    return dataclasses.replace(self, cell=name, cells=(), mlps=())
+
+  def of_mlp(self, kind: str) -> typing.Self:
+    """Returns the options of a layer with one of the kinds of `mlps`."""
+    if kind == 'none':
+      return dataclasses.replace(self, mlp_width=0, experts=Experts())
+    return self.dense if kind == 'mlp' and self.experts.count else self.routed
 
   @property
   def dense(self) -> typing.Self:
@@ -125,6 +140,8 @@ class Model:
   @property
   def routed(self) -> typing.Self:
     """The options of the layers after those."""
+    if self.mlps:
+      return self
     own = dataclasses.replace(self.experts, dense_layers=0, dense_width=0)
     return dataclasses.replace(self, experts=own)
 

@@ -45,6 +45,10 @@ class Tensor:
     name, leaf = f'{theirs}.{self.name}', f'{ours}.{self.leaf}'
     return dataclasses.replace(self, name=name, leaf=leaf, layer=layer)
 
+  def named(self, rename: Callable[[str], str]) -> 'Tensor':
+    """Returns it with another name."""
+    return dataclasses.replace(self, name=rename(self.name))
+
   def views(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Returns the views, of our arrays by name."""
     leaf = arrays[self.leaf]
@@ -61,12 +65,17 @@ class Joined(NamedTuple):
   name: str
   shape: tuple[int, ...]
   parts: list[str]  # names of Tensors
+  written: bool = False  # in place of its parts; else it is only read
 
   def within(self, theirs: str, ours: str, layer: int | None) -> 'Joined':
     """Returns it with a prefix of its names."""
     del ours, layer
-    parts = [f'{theirs}.{part}' for part in self.parts]
-    return Joined(f'{theirs}.{self.name}', self.shape, parts)
+    return self.named(lambda name: f'{theirs}.{name}')
+
+  def named(self, rename: Callable[[str], str]) -> 'Joined':
+    """Returns it with other names."""
+    parts = [rename(part) for part in self.parts]
+    return self._replace(name=rename(self.name), parts=parts)
 
 
 Row = Tensor | Joined
@@ -105,8 +114,11 @@ def stored(
   """
   rows = [*rows]
   found = {x.name: Stored(x.shape, [x]) for x in rows if isinstance(x, Tensor)}
-  for row in rows:
-    if isinstance(row, Joined) and row.name in names:
+  joined = [row for row in rows if isinstance(row, Joined)]
+  chosen = [row for row in joined if row.name in names]
+  # Then what is written, where nothing has taken its parts.
+  for row in (*chosen, *(row for row in joined if row.written)):
+    if {*row.parts} <= found.keys():
       parts = [x for name in row.parts for x in found.pop(name).parts]
       found[row.name] = Stored(row.shape, parts)
   return found
@@ -148,6 +160,7 @@ class Names(NamedTuple):
   embedding_norm: str = ''
   positions: str = ''  # if they are learned
   optional: str = ''  # a prefix that a folder may leave out
+  instead: str = ''  # what such a folder has in its place
   absent: str = ''  # tensors of the first layer that a folder lacks begin so
 
 
@@ -186,7 +199,9 @@ def stack(
   for n, (ours, place, cell) in enumerate(layers(model)):
     own = of_cell(config, cell)
     part = own.model.routed
-    if n < model.experts.dense_layers:
+    if model.mlps:
+      part = own.model.of_mlp(model.mlps[n % len(model.mlps)])
+    elif n < model.experts.dense_layers:
       part = own.model.dense
     own = dataclasses.replace(own, model=part)
     rows += within(f'{names.layers}.{n}', ours, layer(own), place)
@@ -196,7 +211,7 @@ def stack(
     rows += renamed(
       [row for row in rows if row.name.startswith(names.optional)],
       names.optional,
-      '',
+      names.instead,
     )
   return rows
 
@@ -240,7 +255,12 @@ def layer_norm(name: str, leaf: str, width: int) -> list[Tensor]:
 def renamed(rows: Iterable[Row], older: str, newer: str) -> list[Joined]:
   """Returns tensors that may begin with another name than `older`."""
   return [
-    Joined(newer + x.name.removeprefix(older), x.shape, [x.name]) for x in rows
+    Joined(
+      newer + x.name.removeprefix(older),
+      x.shape,
+      x.parts if isinstance(x, Joined) else [x.name],
+    )
+    for x in rows
   ]
 
 

@@ -220,6 +220,7 @@ class Attention(Layer):
     norm_epsilon: of these norms.
     norm_plus_one: whether their scales are 1 + their parameters.
     output_gate: whether sigmoid(W x) gates y.
+    score_scale: of the scores q . k; 0: K ** -0.5.
     biases: whether q, k, v and y have biases.
     projection_bias: with `biases`, whether q, k and v have one.
     output_bias: with `biases`, whether y has one.
@@ -239,6 +240,7 @@ class Attention(Layer):
   norm_epsilon: float = 1e-6
   norm_plus_one: bool = False
   output_gate: bool = False
+  score_scale: float = 0.0
   biases: bool = False
   projection_bias: bool = True
   output_bias: bool = True

@@ -1,6 +1,6 @@
 """The block around a cell: norm, residual connection, MLP.
 
-'residual':  x = x + cell(norm(x));  x = x + mlp(norm(x)) where F > 0
+'residual':  x = x + m cell(norm(x));  x = x + m n mlp(norm(x)) where F > 0
 'plain':     x = cell(x), the published stack
 'normed':    x = norm(x + norm(cell(x))), after a normed embedding
 'renormed':  the same with x = norm(x) at the start of every block
@@ -10,7 +10,8 @@ norm is RMSNorm (Zhang and Sennrich, "Root Mean Square Layer Normalization",
 bias, or 'standard', the same without them. RMSNorm has no scale, which the next
 matmul can learn, unless model.norm_scale asks for one, as pretrained models
 have; with model.norm_plus_one it is 1 + the parameter. 'standard' is
-idempotent: 'renormed' equals 'normed' then.
+idempotent: 'renormed' equals 'normed' then. m is
+model.residual_multiplier, n model.mlp_multiplier.
 
 With a small model.branch_scale the initial stack is close to the identity: the
 last projection of each branch starts that much smaller (Zhang et al., "Fixup
@@ -200,7 +201,7 @@ class Block(Module):
       read = self._dropped(x) if drops_inputs(self.config) else x
     state, y, stream = self._run_cell(state, read, stream, starts_BxL)
     if block == 'residual':
-      y = x + self._dropped(y)
+      y = x + _scaled(self._dropped(y), self.config.residual_multiplier)
     elif block != 'plain':
       y = self.sum_norm(x + self._dropped(self.cell_norm(y)))
     return with_x(stream, y), state
@@ -211,7 +212,9 @@ class Block(Module):
     if state is not None:
       state, read = self.mlp_shift(state, read, starts_BxL)
     inner = self.experts if self.config.experts.count else self.mlp
-    return with_x(stream, x + self._dropped(inner(read))), state
+    multiplier = self.config.residual_multiplier * self.config.mlp_multiplier
+    y = _scaled(self._dropped(inner(read)), multiplier)
+    return with_x(stream, x + y), state
 
   def _run_cell(self, state, x_BxLxD, stream, starts_BxL):
     """Returns (state, y_BxLxD, the stream with what the cell put beside)."""
@@ -248,6 +251,10 @@ class Block(Module):
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
+
+
+def _scaled(y, multiplier):
+  return y if multiplier == 1 else multiplier * y
 
 
 def x_of(stream: jax.Array | Stream) -> jax.Array:

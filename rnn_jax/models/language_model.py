@@ -1,7 +1,9 @@
 """A language model: embedding, R recurrent blocks, head.
 
-    z_t = W_head norm(stack(c embedding(tokens) + positions))_t + b
+    z_t = W_head m norm(stack(c embedding(tokens) + positions))_t + b
     logits_t = s tanh(z_t / s) with s = model.logits_cap, or z_t
+
+with c = model.embedding_multiplier and m = model.head_multiplier.
 
 'normed' blocks, which end with a norm, have it before the stack instead. With
 model.embedding_norm others have one of its own there.
@@ -141,8 +143,11 @@ class LanguageModel(nn.Module):
   def normalize(self, x_BxLxD: jax.Array) -> jax.Array:
     """Returns the head's inputs BxLxD from the last block's outputs."""
     if blocks.drops_inputs(self.config):
-      return self.drop_outputs(x_BxLxD, deterministic=self._is_fixed)
-    return self.norm(x_BxLxD) if self.config.block == 'residual' else x_BxLxD
+      x_BxLxD = self.drop_outputs(x_BxLxD, deterministic=self._is_fixed)
+    if self.config.block == 'residual':
+      x_BxLxD = self.norm(x_BxLxD)
+    multiplier = self.config.head_multiplier
+    return x_BxLxD if multiplier == 1 else multiplier * x_BxLxD
 
   @property
   def _is_fixed(self):

@@ -2,9 +2,11 @@
 
 It is gated, W_down (a(W_gate x) * W_up x) with a = swish or gelu for 'swiglu'
 and 'geglu' (Shazeer, "GLU Variants Improve Transformer", 2020), or
-W_down a(W_up x) for 'swish', 'gelu' and 'relu'. 'geglu_tanh' and 'gelu_tanh'
-have gelu with a tanh in place of the error function (Hendrycks and Gimpel,
-"Gaussian Error Linear Units", 2016). swish(x) = x sigmoid(beta x), with the
+W_down a(W_up x) for 'swish', 'gelu' and 'relu', with relu(.)^2 for
+'squared_relu' (So et al., "Primer: Searching for Efficient Transformers for
+Language Modeling", 2021). 'geglu_tanh' and 'gelu_tanh' have gelu with a tanh in
+place of the error function (Hendrycks and Gimpel, "Gaussian Error Linear
+Units", 2016). swish(x) = x sigmoid(beta x), with the
 constant beta = model.swish_beta, silu at 1 (Ramachandran et al., "Searching for
 Activation Functions", 2017).
 
@@ -48,6 +50,7 @@ ACTIVATIONS: dict[str, Callable[..., jax.Array]] = {
   'gelu': functools.partial(nn.gelu, approximate=False),
   'gelu_tanh': functools.partial(nn.gelu, approximate=True),
   'relu': nn.relu,
+  'squared_relu': squared_relu,
   'channel_mix': squared_relu,
 }
 GATED = ('swiglu', 'geglu', 'geglu_tanh')

@@ -6,9 +6,10 @@ for cells c_1, ..., c_n
     x = block_{c_n}(... block_{c_1}(x))        R = periods * n layers
 
 Its parameters are entry_0, ..., entry_{n-1}, its state a tuple of theirs. With
-one cell the unit is the block itself. A stack scans over units, and so is
-compiled for one of them. Where the first layers have no experts, the first unit
-differs from the others, and runs before the scan.
+one cell the unit is the block itself. Its layers may differ in what follows the
+cell, as model.mlps says. A stack scans over units, and so is compiled for one
+of them. Where the first layers have no experts, the first unit differs from the
+others, and runs before the scan.
 """
 
 from collections.abc import Callable
@@ -47,6 +48,11 @@ class Fields(NamedTuple):
           config=config.of_cell(name), cell_config=self.cell_config.of(name)
         )
         for name in config.cells
+      )
+    if config.mlps:
+      return tuple(
+        one._replace(config=one.config.of_mlp(kind))
+        for one, kind in zip(own, config.mlps, strict=True)
       )
     if not (dense := config.experts.dense_layers):
       return own

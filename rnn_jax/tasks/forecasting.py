@@ -79,6 +79,7 @@ class Config(config_lib.Task):
     'model.tied',
     'model.token_dropout',
     'model.logits_cap',
+    'model.head_multiplier!=1',
     "model.positions!='none'",
     'train.label_smoothing',
     'train.z_loss',

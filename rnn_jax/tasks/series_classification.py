@@ -40,6 +40,7 @@ EXCLUDES = (
   'model.tied',
   'model.token_dropout',
   'model.logits_cap',
+  'model.head_multiplier!=1',
   "model.positions!='none'",
   'train.z_loss',
   "data.tokenizer!='bytes'",

@@ -46,7 +46,7 @@ VARIANTS = {
     {'heads': 2, 'head_width': 4, 'window': 3, 'biases': True},
     {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'window': 30}
     | {'rotary_width': 2, 'qk_norm': True, 'norm_plus_one': True}
-    | {'output_gate': True},
+    | {'output_gate': True, 'score_scale': 0.3},
   ),
   'latent_attention': (
     {'heads': 2, 'key_width': 3, 'shared_width': 2, 'value_width': 4}
@@ -72,11 +72,25 @@ VARIANTS = {
   'mamba2': (
     {**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3, 'norm_scale': True},
   ),
+  'mamba2_attention': (
+    {
+      'mamba2': {**SMALL, 'heads': 4, 'groups': 2, 'norm': 'none'}
+      | {'multipliers': (0.5, 2.0, 1.5, 0.7, 1.2)},
+      'attention': {'heads': 2, 'head_width': 4, 'window': 30},
+      'mamba2_multiplier': 0.7,
+      'attention_multiplier': 1.5,
+    },
+  ),
   'mamba': (
-    {'inner_width': 4, 'key_width': 3, 'rank': 2, 'convolution': 3},
+    {'inner_width': 4, 'key_width': 3, 'rank': 2, 'convolution': 3}
+    | {'selection_norm': True},
     {'key_width': 2, 'convolution_bias': False},
   ),
   'retnet': ({**SMALL, 'key_width': 4},),
+  'short_convolution': (
+    {'convolution': 3, 'biases': True},
+    {'convolution': 2, 'inner_width': 4},
+  ),
   'mlstm': (
     SMALL,
     {**SMALL, 'gate_cap': 2.0, 'normalizer_epsilon': 0.1}
@@ -115,6 +129,7 @@ OTHERS = {
     | {'kv_rank': 5, 'window': 30, 'rotary': 100.0},
   ),
   'qrnn': ({'pooling': 'f'}, {'pooling': 'ifo', 'taps': 1}),
+  'mamba2': ({**SMALL, 'norm': 'before', 'norm_scale': True, 'min_step': 0.8},),
   'rhn': ({'depth': 3},),
   'lstm': ({},),
   'bdh': (
@@ -145,6 +160,8 @@ CASES = {
 REACH = {
   'attention-0': 3,
   'latent_attention-0': 3,
+  'short_convolution-0': 2,
+  'short_convolution-1': 1,
 }  # steps before its own that a step sees; else all
 SILENT = {'bdh-0'}  # the first step of a document sees nothing, and says so
 SOME = ('lstm-0', 'gla-0', 'kda-0', 'attention-0', 'mamba-0')
@@ -434,8 +451,11 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
   assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
 
 
+SHARDED = 'attention-1', 'gated_deltanet-1', 'mamba2_attention-0'
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize('case', ('attention-1', 'gated_deltanet-1'))
+@pytest.mark.parametrize('case', (*SHARDED, 'short_convolution-1'))
 def test_outputs_of_shards_of_heads_sum_to_the_whole(case):
   given, none = example(case), 0 * example(case).starts
   params = given.variables['params']

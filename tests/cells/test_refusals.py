@@ -126,6 +126,13 @@ REFUSED = {  # of each cell: what is changed, the message or its beginning
       "recurrence.impl='pallas': model.cell='mamba' has ('auto', 'scan'",
     ),
   ),
+  'short_convolution': (
+    (
+      {'mesh.tensor': 3},
+      'mesh.tensor=3: it must divide the 128 channels of cell.inner_width=128',
+    ),
+    ({'cell.convolution': 0}, 'cell.convolution=0: give 1'),
+  ),
   'mlstm': (SEQUENCE,),
   'rg_lru': (
     (

@@ -9,6 +9,8 @@ EXPERTS = {'model.experts.count': 4, 'model.mlp_width': 8}
 GROUPS = {'model.experts.groups': 2, 'model.experts.groups_per_token': 2}
 DENSE = {'model.experts.dense_layers': 1, 'model.experts.dense_width': 5}
 
+PATTERN = {'model.cells': ('gru', 'lstm'), 'model.mlps': ('mlp', 'experts')}
+
 
 def parsed(changes):
   raw = config_lib.default()
@@ -72,6 +74,14 @@ def parsed(changes):
     (
       EXPERTS | DENSE | {'model.experts.dense_layers': 2},
       'dense_layers=2: only a period of model.cells can begin with them: .* 1',
+    ),
+    (
+      EXPERTS | PATTERN,
+      r"dense_width=0: model.mlps=\('mlp', 'experts'\): give it for 'mlp'",
+    ),
+    (
+      EXPERTS | PATTERN | DENSE,
+      r"dense_layers=1: model.mlps=\('mlp', 'experts'\) says which layers",
     ),
     (
       EXPERTS | DENSE | {'model.layers': 1},

@@ -75,6 +75,34 @@ def test_another_pattern_keeps_the_sections_of_cells_that_stay():
       'model.embedding_width=8: all periods of model.cells are alike',
     ),
     (
+      {'model__mlps': ('mlp', 'none', 'mlp')},
+      "model.mlps=('mlp', 'none', 'mlp'): it has no effect without model.mlp_",
+    ),
+    (
+      {'model__mlps': ('mlp',) * 3, 'model__mlp_width': 8},
+      "model.mlps=('mlp', 'mlp', 'mlp'): all are alike: give ()",
+    ),
+    (
+      {'model__mlps': ('mlp', 'none'), 'model__mlp_width': 8},
+      "model.mlps=('mlp', 'none'): give one of ('mlp', 'experts', 'none') for ",
+    ),
+    (
+      {'model__mlps': ('mlp', 'none', 'moe'), 'model__mlp_width': 8},
+      "model.mlps=('mlp', 'none', 'moe'): give one of ('mlp', 'experts', ",
+    ),
+    (
+      {'model__mlps': ('mlp', 'none', 'experts'), 'model__mlp_width': 8},
+      'model.experts.count=0: give both, or neither',
+    ),
+    (
+      {
+        'model__cells': ('gla', 'gru') * 3,
+        'model__mlps': ('mlp', 'none') * 3,
+        'model__mlp_width': 8,
+      },
+      "layers repeat a pattern: give ('gla', 'gru')",
+    ),
+    (
       {'cell__attention__head_width': 5},
       'cell.attention.head_width=5: rotary positions need an even number',
     ),
@@ -110,6 +138,16 @@ def test_another_pattern_keeps_the_sections_of_cells_that_stay():
 )
 def test_a_contradiction_names_the_key_and_the_remedy(changes, message):
   assert message in refusal(raw(**changes))
+
+
+def test_layers_of_one_cell_may_differ_in_their_mlps():
+  made = config_lib.default(('gla', 'gla'))
+  made.model.update(layers=4, mlp_width=8, mlps=('none', 'experts'))
+  made.model.experts.count = 2
+  parsed = config_lib.parse(made)
+  none, experts = (parsed.model.of_mlp(kind) for kind in parsed.model.mlps)
+  assert (none.mlp_width, none.experts.count) == (0, 0)
+  assert (experts.mlp_width, experts.experts.count) == (8, 2)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ ACTIVATIONS = {
   'gelu_tanh': gelu_tanh,
   'geglu_tanh': gelu_tanh,
   'relu': lambda x: np.maximum(x, 0),
+  'squared_relu': lambda x: np.maximum(x, 0) ** 2,
 }
 
 
@@ -99,9 +100,11 @@ def by_hand(config, params, x):
   if config.block == 'plain':
     return run_cell(params['cell'], x)
   state, y = run_cell(params['cell'], normed(params, 'cell_norm', x))
-  x = x + np.asarray(y)
+  r = config.residual_multiplier
+  x = x + r * np.asarray(y)
   if config.mlp_width:
-    x = x + mlp(config, params['mlp'], normed(params, 'mlp_norm', x))
+    y = mlp(config, params['mlp'], normed(params, 'mlp_norm', x))
+    x = x + r * config.mlp_multiplier * y
   return state, x
 
 
@@ -115,6 +118,10 @@ def by_hand(config, params, x):
       | {'norm_plus_one': True},
     ),
     (D, {'mlp_width': 5, 'swish_beta': 0.5}),
+    (
+      D,
+      {'mlp_width': 5, 'residual_multiplier': 0.5, 'mlp_multiplier': 3.0},
+    ),
     (D, {'block': 'residual'}),
     (4, {'block': 'plain', 'embedding_width': 4}),
   ),

@@ -103,6 +103,16 @@ def test_a_tied_head_is_the_transposed_embedding(multiplier):
   assert_close(logits, np.float64(features) @ embedding.T * scale)
 
 
+def test_the_head_reads_a_multiple_of_what_the_blocks_give():
+  model, variables = build(model__head_multiplier=0.5)
+  plain, _ = build()
+  _, features = outputs(plain, variables)
+  logits, _ = outputs(model, variables)
+  head = jax.tree.map(np.float64, variables['params']['head'])
+  want = 0.5 * np.float64(features) @ head['kernel'] + head['bias']
+  assert_close(logits, want)
+
+
 def test_a_cap_bounds_the_logits_that_are_seen_and_lost_by():
   model, variables = build(model__logits_cap=1.5)
   tokens, _ = tokens_and_starts()

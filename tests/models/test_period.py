@@ -212,6 +212,28 @@ def test_shared_layers_share_a_period():
   assert_close(got, want)
 
 
+def test_layers_differ_in_what_follows_their_cell():
+  raw = config_lib.default(('gru', 'gru', 'lstm'))
+  kinds = 'none', 'mlp', 'experts'
+  raw.model.update(width=D, layers=6, mlp_width=5, mlps=kinds)
+  raw.model.experts.update(count=3, dense_width=4)
+  raw.data.length = L
+  model = language_model.from_config(config_lib.parse(raw), V)
+  tokens, starts = inputs()
+  variables = draws.parameters(model.init, fresh(model), tokens)
+  entries = variables['params']['stack']['blocks']
+  own = [entries[f'entry_{n}'] for n in range(3)]
+  assert [{*x} for x in own] == [{'cell'}, {'cell', 'mlp'}, {'cell', 'experts'}]
+  assert own[1]['mlp']['up']['kernel'].shape == (2, D, 4)
+  assert own[2]['experts']['up']['kernel'].shape == (2, 3, D, 5)
+  fsdp.logical_axes(variables['params'], model.logical_axes())
+  apart = layers.for_inference(model)
+  unstacked = {'params': layers.unstack(variables['params'])}
+  _, want = jax.jit(model.apply)(variables, fresh(model), tokens, starts)
+  _, got = jax.jit(apart.apply)(unstacked, fresh(apart), tokens, starts)
+  assert_close(got, want)
+
+
 def test_all_parameters_have_logical_axes_and_matrices_8_bits():
   model, (params, _) = build(), drawn()
   axes = fsdp.logical_axes(params, model.logical_axes())

@@ -27,7 +27,12 @@ CELLS = {
   'attention': {'heads': 4, 'kv_heads': 2, 'head_width': 4, 'biases': True},
   'rwkv7': {'heads': 4, 'key_width': 4, 'value_width': 4, 'rank': 4}
   | {'value_residual': True},
-  'mamba': {'inner_width': 8, 'key_width': 4, 'rank': 2},
+  'mamba': {
+    'inner_width': 8,
+    'key_width': 4,
+    'rank': 2,
+    'selection_norm': True,
+  },
 }
 # Patterns of cells, a layer each: of steps through a row, in both directions,
 # and of whole rows.

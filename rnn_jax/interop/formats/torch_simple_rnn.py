@@ -31,6 +31,7 @@ NEEDED = {  # the published model in keys of the config
   'model.tied': (False,),
   'model.positions': ('none',),
   'model.embedding_multiplier': (1.0,),
+  'model.head_multiplier': (1.0,),
   'model.logits_cap': (0.0,),
   'model.embedding_norm': (False,),
   'cell.preset': ('simple', 'modified'),

@@ -24,7 +24,7 @@ def attention(params, x, c):
   y = np.zeros(q.shape)
   for i, h in np.ndindex(len(x), H):
     seen = t if c.sees == 'row' else t[max(0, i - c.window) : i + 1]
-    scores = k[seen, h] @ q[i, h] / np.sqrt(K)
+    scores = k[seen, h] @ q[i, h] * (c.score_scale or K**-0.5)
     best = np.argsort(-scores)[: c.top_k or None]
     weights = np.exp(scores[best])
     y[i, h] = weights / weights.sum() @ v[seen[best], h]

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tests.cells.equations import attention
 from tests.cells.equations import common
 
 joined = common.joined
@@ -69,7 +70,9 @@ def retnet(params, x, c):
 def mamba2(params, x, c):
   G, K, P, each = c.groups, c.key_width, c.value_width, c.heads // c.groups
   widths = each * P, each * P, K, K, each
-  gate, v, k, q, raw = project(params, x, G, *widths)
+  parts = project(params, x, G, *widths)
+  multipliers = c.multipliers or np.ones(5)
+  gate, v, k, q, raw = (m * z for m, z in zip(multipliers, parts, strict=True))
   mixed = np.concatenate([v, k, q], -1)
   bias = params['taps_bias'].reshape(G, -1)
   mixed = silu(convolve(mixed, params['taps']) + bias)
@@ -77,10 +80,23 @@ def mamba2(params, x, c):
   v = v.reshape(len(x), c.heads, P)
   k, q = (np.repeat(z, each, 1) for z in (k, q))
   dt = softplus(raw.reshape(len(x), c.heads) + params['dt_bias'])[..., None]
+  dt = np.maximum(dt, c.min_step)
   a = np.exp(-dt * np.exp(params['log_rate'])[:, None])
   o = remember(q, k, dt * v, a) + params['skip'][:, None] * v
-  o = rms_norm(o.reshape(gate.shape) * silu(gate)) * scale(params)
-  return joined(o), {'keep': a}
+  o, gate = o.reshape(gate.shape), silu(gate)
+  if c.norm == 'none':
+    return joined(o * gate), {'keep': a}
+  if c.norm == 'before':
+    return joined(rms_norm(o) * scale(params) * gate), {'keep': a}
+  return joined(rms_norm(o * gate) * scale(params)), {'keep': a}
+
+
+def mamba2_attention(params, x, c):
+  mixed, gates = mamba2(params['mamba2'], x, c.mamba2)
+  seen, _ = attention.attention(params['attention'], x, c.attention)
+  y = c.mamba2_multiplier * common.dense(params['mamba2']['output'], mixed)
+  own = common.dense(params['attention']['output'], seen)
+  return y + c.attention_multiplier * own, gates
 
 
 def mamba(params, x, c):
@@ -91,6 +107,11 @@ def mamba(params, x, c):
   u = silu(common.convolve(u, params['taps']) + params.get('taps_bias', 0))
   K, R = c.key_width, params['dt']['kernel'].shape[0]
   r, k, q = np.split(u @ params['selection']['kernel'], [R, R + K], -1)
+  if c.selection_norm:
+    r, k, q = (
+      rms_norm(z) * params[f'{name}_norm']['scale']
+      for name, z in (('dt', r), ('key', k), ('query', q))
+    )
   dt = softplus(r @ params['dt']['kernel'] + params['dt_bias'])
   a = np.exp(-dt[..., None] * np.exp(params['log_rate']))
   h, out = 0, []
@@ -171,7 +192,8 @@ def _mamba2(D, c):
 def _mamba(D, c):
   S, K, R = c.inner_width, c.key_width, c.rank
   of_channel = c.convolution + c.convolution_bias + K + 2
-  return 3 * D * S + S * (R + 2 * K) + R * S + S * of_channel
+  norms = c.selection_norm * (R + 2 * K)
+  return 3 * D * S + S * (R + 2 * K) + R * S + S * of_channel + norms
 
 
 def _rg_lru(D, c):
@@ -185,6 +207,9 @@ SIZES = {
   'hgrn2': lambda D, c: 2 * c.heads * (c.key_width + c.value_width) * D,
   'retnet': _attention,
   'mamba2': _mamba2,
+  'mamba2_attention': lambda D, c: (
+    _mamba2(D, c.mamba2) + attention.SIZES['attention'](D, c.attention)
+  ),
   'mamba': _mamba,
   'mlstm': _mlstm,
   'rg_lru': _rg_lru,

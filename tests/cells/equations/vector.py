@@ -1,4 +1,7 @@
-"""Cells with a vector state, step by step as their docstrings have it."""
+"""Cells with a vector state, step by step as their docstrings have it.
+
+The short convolution has one of its inputs.
+"""
 
 import numpy as np
 
@@ -125,6 +128,13 @@ def qrnn(params, x, c):
   return np.stack(out), seen
 
 
+def short_convolution(params, x, c):
+  u = dense(params['projection'], x).reshape(len(x), -1, 3)
+  before, after, x = np.moveaxis(u, 2, 0)
+  y = common.convolve(before * x, params['taps'])
+  return after * (y + params.get('taps_bias', 0)), None
+
+
 def _output(c, D):
   """(S, the parameters of the output)."""
   S = c.state_width or D
@@ -159,6 +169,11 @@ def _qrnn(D, c):
   return gates * S * (c.taps * D + 1) + output
 
 
+def _short_convolution(D, c):
+  S = c.inner_width or D
+  return (4 * D + c.convolution) * S + c.biases * (4 * S + D)
+
+
 # The parameters of each, as documented.
 SIZES = {
   'min_lstm': _size(3),  # three quarters of an LSTM's
@@ -167,4 +182,5 @@ SIZES = {
   'slstm': _slstm,
   'rhn': _rhn,
   'qrnn': _qrnn,
+  'short_convolution': _short_convolution,
 }

@@ -43,6 +43,7 @@ OPERATORS = {
   **dict.fromkeys(('mamba', 'qrnn', 'rg_lru'), 'Scan'),
   **dict.fromkeys(('min_lstm', 'rhn', 'rwkv7', 'slstm'), 'Scan'),
   **dict.fromkeys(('attention', 'latent_attention'), 'If'),
+  'short_convolution': 'Concat',
 }  # in a row; of others LinearAttention
 # Parts of models beside the cell, and cells with other options.
 VARIANTS = {

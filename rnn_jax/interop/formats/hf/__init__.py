@@ -58,7 +58,7 @@ def read(source: request.Source) -> bundle_lib.Bundle:
       supported, or the tensors don't fit config.json.
   """
   folder = source.path
-  keys = keys_lib.read(folder / config_json.CONFIG)
+  keys = architectures.text_part(keys_lib.read(folder / config_json.CONFIG))
   architecture = architectures.find(keys)
   vocabulary = keys.whole('vocab_size', least=2)
   config = config_json.read(keys, architecture, source)
@@ -105,12 +105,12 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   target.refuse('batch_size', 'platforms', 'opset')
   target.dtype_of(('float32', *HALVES))
   theirs, stored = config_json.describe(bundle)
-  dtypes = _dtypes(bundle.kept)
-  if target.dtype is not None:
-    dtypes = dict.fromkeys(stored, target.dtype)
-  theirs['dtype'] = statistics.mode(
-    dtypes.get(name, 'float32') for name in stored
-  )
+  halves = _dtypes(bundle.kept)
+  dtypes = {
+    name: target.dtype or halves.get(x.parts[0].name, 'float32')
+    for name, x in stored.items()
+  }
+  theirs['dtype'] = statistics.mode(dtypes.values())
   with target.folder() as part:
     for name, text in bundle.kept.items():
       if name != bundle_lib.DTYPES:

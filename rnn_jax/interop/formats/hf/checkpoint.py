@@ -34,7 +34,9 @@ DERIVED = (  # in older files; not parameters
   '.attn.bias',
   '.attn.masked_bias',
 )
-SKIPPED = ('mtp.',)  # heads that predict later tokens; transformers has none
+# Heads that predict later tokens, which transformers lacks too, and what reads
+# images.
+SKIPPED = ('mtp.', 'model.visual.')
 HEAD = 'lm_head.weight'
 FLOATS = {'F64': 8, 'F32': 4, 'F16': 2, 'BF16': 2}  # their bytes
 NAMED = 1000  # tensors that a message names

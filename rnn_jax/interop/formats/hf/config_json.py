@@ -110,7 +110,7 @@ def describe(
   Raises:
     InputError: names the options that the closest architecture lacks.
   """
-  source = kept(bundle.kept, CONFIG).values
+  source = architectures.text_part(kept(bundle.kept, CONFIG)).values
   closest: list[str] = []
   refusals: list[str] = []
   for architecture, model_type in architectures.known(source.get('model_type')):

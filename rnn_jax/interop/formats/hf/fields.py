@@ -1,5 +1,6 @@
 """Keys of a config.json that are options of ours, both ways."""
 
+import math
 import operator
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -74,23 +75,29 @@ def head(keys: keys_lib.Keys, tied: bool) -> dict[str, Any]:
 
 
 def patterned(
-  cells: Sequence[str], own: Mapping[str, Mapping[str, Any]]
+  cells: Sequence[str],
+  own: Mapping[str, Mapping[str, Any]],
+  mlps: Sequence[str] = (),
 ) -> dict[str, Any]:
   """Returns the options of a pattern and of its cells.
 
   Args:
     cells: of all layers; the shortest pattern that they repeat is ours.
     own: options of each cell, which may have others.
+    mlps: what follows the cell of each layer, as model.mlps has it; (): the
+      same in all.
   """
-  sizes = [n for n in range(1, len(cells) + 1) if len(cells) % n == 0]
+  layers = [*zip(cells, mlps or cells, strict=True)]
+  sizes = [n for n in range(1, len(layers) + 1) if len(layers) % n == 0]
   pattern = next(
-    tuple(cells[:n])
-    for n in sizes
-    if [*cells[:n]] * (len(cells) // n) == [*cells]
+    layers[:n] for n in sizes if layers[:n] * (len(layers) // n) == layers
   )
   several = len(pattern) > 1
+  chosen, kinds = zip(*pattern, strict=True)
+  differ = mlps and len({*kinds}) > 1
   return {
-    **({'model.cells': pattern} if several else {'model.cell': pattern[0]}),
+    **({'model.cells': chosen} if several else {'model.cell': chosen[0]}),
+    **({'model.mlps': kinds} if differ else {}),
     'model.layers': len(cells),
     **{
       f'cell.{name}.{key}' if several else f'cell.{key}': value
@@ -147,3 +154,24 @@ def describe_cells(
 def activation(mlp: str, known: Mapping[str, str] = ACTIVATIONS) -> str:
   """Returns the first name of an MLP's activation; ours where it has none."""
   return next((act for act, ours in known.items() if ours == mlp), mlp)
+
+
+def inverse(multiplier: float) -> float:
+  """Returns the number whose inverse is this."""
+  return solved(lambda x: 1 / x, multiplier, 1 / multiplier)
+
+
+def solved(
+  function: Callable[[float], float], value: float, near: float
+) -> float:
+  """Returns a number of which a function is exactly this value.
+
+  Args:
+    function: of a number.
+    value: of the function.
+    near: such a number but for rounding; it is returned if none next to it has
+      exactly the value.
+  """
+  around = math.nextafter(near, -math.inf), math.nextafter(near, math.inf)
+  candidates = round(near, 6), near, *around
+  return next((x for x in candidates if x and function(x) == value), near)

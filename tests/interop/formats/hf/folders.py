@@ -7,6 +7,7 @@ import dataclasses
 import json
 
 import numpy as np
+import safetensors
 
 from rnn_jax.interop import request
 from rnn_jax.interop import tensors
@@ -620,6 +621,369 @@ def kimi_linear(kinds='lflf', dense=1):
   return model(OF_LLAMA, layers)
 
 
+QWEN3_5 = {
+  'model_type': 'qwen3_5_text',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 4,
+  'layer_types': ['linear_attention', 'full_attention'] * 2,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'head_dim': 8,
+  'linear_num_key_heads': 2,
+  'linear_num_value_heads': 4,
+  'linear_key_head_dim': 5,
+  'linear_value_head_dim': 6,
+  'linear_conv_kernel_dim': 3,
+  'rms_norm_eps': 1e-4,
+  'rope_parameters': {
+    'rope_type': 'default',
+    'rope_theta': 100.0,
+    'partial_rotary_factor': 0.25,
+    'mrope_section': [1, 0, 0],
+  },
+  'max_position_embeddings': 32,
+  'tie_word_embeddings': False,
+}
+QWEN3_5_LINEAR = {
+  'linear_attn.in_proj_qkv': (44, 12),
+  'linear_attn.in_proj_z': (24, 12),
+  'linear_attn.in_proj_b': (4, 12),
+  'linear_attn.in_proj_a': (4, 12),
+  'linear_attn.conv1d': (44, 1, 3),
+  'linear_attn.norm': (6,),
+  'linear_attn.out_proj': (12, 24),
+}
+QWEN3_5_MOE = {
+  name: x for name, x in QWEN3_5.items() if name != 'intermediate_size'
+} | {
+  'model_type': 'qwen3_5_moe_text',
+  'moe_intermediate_size': 7,
+  'shared_expert_intermediate_size': 9,
+  'num_experts': 5,
+  'num_experts_per_tok': 3,
+}
+
+
+def gated_mlp(inner, names=('gate_proj', 'up_proj', 'down_proj'), width=12):
+  """Shapes of a gated MLP's matrices."""
+  shapes = (inner, width), (inner, width), (width, inner)
+  return dict(zip(names, shapes, strict=True))
+
+
+def within(prefix, shapes):
+  return {f'{prefix}.{name}': shape for name, shape in shapes.items()}
+
+
+def qwen3_5(experts=0):
+  """Tensors of QWEN3_5, or of QWEN3_5_MOE with 5 experts."""
+  layers = []
+  for kind in 'lflf':
+    own = {'input_layernorm': (12,), 'post_attention_layernorm': (12,)}
+    own |= QWEN3_5_LINEAR if kind == 'l' else GATED_ATTENTION
+    own |= SHARED_EXPERT if experts else within('mlp', gated_mlp(20))
+    for e in range(experts):
+      own |= within(f'mlp.experts.{e}', gated_mlp(7))
+    layers.append(weights(own))
+    if kind == 'l':
+      layers[-1] |= {'linear_attn.A_log': (4,), 'linear_attn.dt_bias': (4,)}
+  return model(OF_LLAMA, layers)
+
+
+def with_images(keys, state):
+  """(Keys, tensors) of a model that reads images too, of its text part's."""
+  keys = {
+    'model_type': keys['model_type'].removesuffix('_text'),
+    'architectures': ['Qwen3_5ForConditionalGeneration'],
+    'tie_word_embeddings': keys['tie_word_embeddings'],
+    'text_config': keys,
+    'vision_config': {'hidden_size': 8},
+  }
+  state = {
+    name.replace('model.', 'model.language_model.'): x
+    for name, x in state.items()
+  }
+  return keys, state | draw({'model.visual.blocks.0.norm1.weight': (8,)})
+
+
+HYBRID_ATTENTION = {
+  'q_proj': (12, 12),
+  'k_proj': (4, 12),
+  'v_proj': (4, 12),
+  'o_proj': (12, 12),
+}
+HYBRID_MAMBA2 = {  # of 4 heads of 6, in 2 groups with keys of 5
+  'in_proj.weight': (72, 12),
+  'conv1d.weight': (44, 1, 3),
+  'conv1d.bias': (44,),
+  'dt_bias': (4,),
+  'A_log': (4,),
+  'D': (4,),
+  'norm.weight': (24,),
+  'out_proj.weight': (12, 24),
+}
+HYBRID = {
+  'vocab_size': V,
+  'hidden_size': 12,
+  'num_attention_heads': 3,
+  'num_key_value_heads': 1,
+  'mamba_n_heads': 4,
+  'mamba_d_head': 6,
+  'mamba_n_groups': 2,
+  'mamba_d_state': 5,
+  'mamba_d_conv': 3,
+  'rms_norm_eps': 1e-4,
+  'rope_theta': 100.0,
+  'max_position_embeddings': 32,
+  'tie_word_embeddings': False,
+}
+GRANITE = HYBRID | {
+  'model_type': 'granitemoehybrid',
+  'num_hidden_layers': 4,
+  'layer_types': ['mamba', 'attention'] * 2,
+  'intermediate_size': 7,
+  'shared_intermediate_size': 9,
+  'num_local_experts': 5,
+  'num_experts_per_tok': 3,
+  'position_embedding_type': 'rope',
+  'embedding_multiplier': 12,
+  'residual_multiplier': 0.22,
+  'attention_multiplier': 0.015625,
+  'logits_scaling': 49.0,
+}
+
+
+def granite(experts=5):
+  """Tensors of GRANITE."""
+  layers = []
+  for kind in 'mama':
+    own = {'input_layernorm': (12,), 'post_attention_layernorm': (12,)}
+    own['shared_mlp.input_linear'] = 18, 12
+    own['shared_mlp.output_linear'] = 12, 9
+    if experts:
+      own['block_sparse_moe.input_linear'] = experts, 14, 12
+      own['block_sparse_moe.output_linear'] = experts, 12, 7
+      own['block_sparse_moe.router.layer'] = experts, 12
+    if kind == 'a':
+      own |= within('self_attn', HYBRID_ATTENTION)
+    layers.append(weights(own))
+    if kind == 'm':
+      layers[-1] |= within('mamba', HYBRID_MAMBA2)
+  return model(OF_LLAMA, layers)
+
+
+BAMBA = HYBRID | {
+  'model_type': 'bamba',
+  'intermediate_size': 20,
+  'num_hidden_layers': 3,
+  'attn_layer_indices': [1],
+}
+OF_BAMBA = 'model.embed_tokens', 'model.final_layernorm', 'model.layers'
+
+
+def bamba():
+  """Tensors of BAMBA."""
+  layers = []
+  for kind in 'mam':
+    own = {'input_layernorm': (12,), 'pre_ff_layernorm': (12,)}
+    own |= within('feed_forward', gated_mlp(20))
+    if kind == 'a':
+      own |= within('self_attn', HYBRID_ATTENTION)
+    layers.append(weights(own))
+    if kind == 'm':
+      layers[-1] |= within('mamba', HYBRID_MAMBA2)
+  return model(OF_BAMBA, layers)
+
+
+LFM2 = {
+  'model_type': 'lfm2',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 28,
+  'block_auto_adjust_ff_dim': True,
+  'block_multiple_of': 4,
+  'num_hidden_layers': 3,
+  'layer_types': ['conv', 'full_attention', 'conv'],
+  'num_attention_heads': 3,
+  'num_key_value_heads': 1,
+  'conv_L_cache': 4,
+  'norm_eps': 1e-4,
+  'rope_theta': 100.0,
+  'max_position_embeddings': 32,
+}
+LFM2_MOE = LFM2 | {
+  'model_type': 'lfm2_moe',
+  'intermediate_size': 20,
+  'num_dense_layers': 1,
+  'moe_intermediate_size': 7,
+  'num_experts': 5,
+  'num_experts_per_tok': 3,
+  'routed_scaling_factor': 1.5,
+}
+LFM2_ATTENTION = {
+  'q_proj': (12, 12),
+  'k_proj': (4, 12),
+  'v_proj': (4, 12),
+  'out_proj': (12, 12),
+  'q_layernorm': (4,),
+  'k_layernorm': (4,),
+}
+LFM2_CONVOLUTION = {
+  'in_proj': (36, 12),
+  'conv': (12, 1, 4),
+  'out_proj': (12, 12),
+}
+
+
+def lfm2(experts=0):
+  """Tensors of LFM2, or of LFM2_MOE with 5 experts."""
+  layers, names = [], ('w1', 'w3', 'w2')
+  for n, kind in enumerate('cac'):
+    own = {'operator_norm': (12,), 'ffn_norm': (12,)}
+    if kind == 'c':
+      own |= within('conv', LFM2_CONVOLUTION)
+    else:
+      own |= within('self_attn', LFM2_ATTENTION)
+    if not experts or not n:
+      own |= within('feed_forward', gated_mlp(20, names))
+    else:
+      own['feed_forward.gate'] = experts, 12
+      for e in range(experts):
+        own |= within(f'feed_forward.experts.{e}', gated_mlp(7, names))
+    layers.append(weights(own))
+    if experts and n:
+      layers[-1]['feed_forward.expert_bias'] = (experts,)
+  names = 'model.embed_tokens', 'model.embedding_norm', 'model.layers'
+  return model(names, layers, head=False)
+
+
+FALCON_H1 = HYBRID | {
+  'model_type': 'falcon_h1',
+  'intermediate_size': 20,
+  'num_hidden_layers': 2,
+  'mamba_d_ssm': 24,
+  'mamba_rms_norm': True,
+  'mamba_norm_before_gate': False,
+  'embedding_multiplier': 5.65,
+  'lm_head_multiplier': 0.0390625,
+  'mlp_multipliers': [0.8838, 0.5859],
+  'key_multiplier': 0.3906,
+  'attention_in_multiplier': 1.0,
+  'attention_out_multiplier': 0.9375,
+  'ssm_in_multiplier': 1.25,
+  'ssm_multipliers': [0.3535, 0.25, 0.3535, 0.5, 0.3535],
+  'ssm_out_multiplier': 0.2357,
+}
+
+
+def falcon_h1():
+  """Tensors of FALCON_H1."""
+  own = {'input_layernorm': (12,), 'pre_ff_layernorm': (12,)}
+  own |= within('self_attn', HYBRID_ATTENTION)
+  own |= within('feed_forward', gated_mlp(20))
+  layer = weights(own) | within('mamba', HYBRID_MAMBA2)
+  return model(OF_BAMBA, 2 * [layer])
+
+
+JAMBA = {
+  'model_type': 'jamba',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'intermediate_size': 20,
+  'num_hidden_layers': 4,
+  'num_attention_heads': 3,
+  'num_key_value_heads': 1,
+  'attn_layer_period': 4,
+  'attn_layer_offset': 2,
+  'expert_layer_period': 2,
+  'expert_layer_offset': 1,
+  'num_experts': 5,
+  'num_experts_per_tok': 3,
+  'mamba_d_state': 5,
+  'mamba_d_conv': 3,
+  'mamba_dt_rank': 3,
+  'rms_norm_eps': 1e-4,
+  'max_position_embeddings': 32,
+  'tie_word_embeddings': False,
+}
+
+
+def jamba():
+  """Tensors of JAMBA."""
+  layers = []
+  mamba = {
+    name.removeprefix('mixer.'): shape
+    for name, shape in MAMBA_LAYER.items()
+    if name.startswith('mixer.')
+  }
+  norms = {'dt_layernorm': (3,), 'b_layernorm': (5,), 'c_layernorm': (5,)}
+  for n, kind in enumerate('mmam'):
+    own = {'input_layernorm': (12,), 'pre_ff_layernorm': (12,)}
+    if n % 2:
+      own['feed_forward.router'] = 5, 12
+      for e in range(5):
+        own |= within(f'feed_forward.experts.{e}', gated_mlp(20))
+    else:
+      own |= within('feed_forward', gated_mlp(20))
+    if kind == 'a':
+      own |= within('self_attn', HYBRID_ATTENTION)
+    layers.append(weights(own))
+    if kind == 'm':
+      layers[-1] |= within('mamba', mamba | weights(norms))
+  return model(OF_BAMBA, layers)
+
+
+NEMOTRON_H = {
+  'model_type': 'nemotron_h',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'hybrid_override_pattern': 'MM-*E',
+  'intermediate_size': 20,
+  'num_attention_heads': 3,
+  'num_key_value_heads': 1,
+  'head_dim': 4,
+  'mamba_num_heads': 4,
+  'mamba_head_dim': 6,
+  'n_groups': 2,
+  'ssm_state_size': 5,
+  'conv_kernel': 3,
+  'n_routed_experts': 6,
+  'num_experts_per_tok': 2,
+  'n_group': 3,
+  'topk_group': 2,
+  'moe_intermediate_size': 7,
+  'moe_shared_expert_intermediate_size': 9,
+  'routed_scaling_factor': 2.5,
+  'layer_norm_epsilon': 1e-4,
+  'max_position_embeddings': 32,
+  'tie_word_embeddings': False,
+}
+
+
+def nemotron_h(kinds='MM-*E'):
+  """Tensors of NEMOTRON_H; `kinds` is a letter for each block."""
+  layers = []
+  for kind in kinds:
+    own = {'norm': (12,)}
+    if kind == '*':
+      own |= within('mixer', HYBRID_ATTENTION)
+    if kind == '-':
+      own |= {'mixer.up_proj': (20, 12), 'mixer.down_proj': (12, 20)}
+    if kind == 'E':
+      own['mixer.gate'] = 6, 12
+      parts = {f'experts.{e}': 7 for e in range(6)} | {'shared_experts': 9}
+      for part, inner in parts.items():
+        own[f'mixer.{part}.up_proj'] = inner, 12
+        own[f'mixer.{part}.down_proj'] = 12, inner
+    layers.append(weights(own))
+    if kind == 'M':
+      layers[-1] |= within('mixer', HYBRID_MAMBA2)
+    if kind == 'E':
+      layers[-1]['mixer.gate.e_score_correction_bias'] = (6,)
+  return model(OF_MAMBA, layers)
+
+
 def write(folder, keys, state, shards=1):
   """Writes a folder, as transformers does."""
   folder.mkdir(exist_ok=True)
@@ -652,11 +1016,21 @@ def stored(folder):
   return {k: x for path in paths for k, x in tensors.read(path).items()}
 
 
-def assert_comes_back(bundle, folder):
-  """Exported as it came, and as its config alone describes it."""
+def dtypes(folder):
+  """Those of a folder of one file, as it names them."""
+  with safetensors.safe_open(folder / 'model.safetensors', 'numpy') as file:
+    return {name: file.get_slice(name).get_dtype() for name in [*file.keys()]}
+
+
+def assert_comes_back(bundle, folder, known=None):
+  """Exported as it came, and as its config alone describes it.
+
+  `known` is what is kept of the keys, where others have such a model too.
+  """
   kept = export(bundle, folder.with_name('kept'))
   assert_same(kept, folder)
-  made = dataclasses.replace(bundle, kept={})
+  texts = {'config.json': json.dumps(known)} if known else {}
+  made = dataclasses.replace(bundle, kept=texts)
   made = export(made, folder.with_name('made'))
   assert_same(made, folder)
   bundles.assert_same(read(made), bundle)

@@ -5,6 +5,7 @@ import json
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -56,6 +57,15 @@ OTHERS = {
   'recurrent_gemma': (folders.RECURRENT_GEMMA, folders.recurrent_gemma),
   'qwen3_next': (folders.QWEN3_NEXT, folders.qwen3_next),
   'kimi_linear': (folders.KIMI_LINEAR, folders.kimi_linear),
+  'qwen3_5': (folders.QWEN3_5, folders.qwen3_5),
+  'qwen3_5_moe': (folders.QWEN3_5_MOE, lambda: folders.qwen3_5(experts=5)),
+  'granite': (folders.GRANITE, folders.granite),
+  'bamba': (folders.BAMBA, folders.bamba),
+  'lfm2': (folders.LFM2, folders.lfm2),
+  'lfm2_moe': (folders.LFM2_MOE, lambda: folders.lfm2(experts=5)),
+  'falcon_h1': (folders.FALCON_H1, folders.falcon_h1),
+  'jamba': (folders.JAMBA, folders.jamba),
+  'nemotron_h': (folders.NEMOTRON_H, folders.nemotron_h),
 }
 # Of fla, which needs a GPU; test_transformers.py has the logits of the others.
 ORACLES = {
@@ -82,8 +92,11 @@ def make(case):
 
 @pytest.mark.parametrize('case', [*CASES, *OTHERS])
 def test_the_same_folder_comes_back(case, tmp_path):
-  folder = folders.write(tmp_path / 'in', *make(case))
-  folders.assert_comes_back(folders.read(folder), folder)
+  keys, state = make(case)
+  folder = folders.write(tmp_path / 'in', keys, state)
+  # Without kept keys a Qwen3.5 is a Qwen3-Next.
+  known = {'model_type': keys['model_type']} if 'qwen3_5' in case else None
+  folders.assert_comes_back(folders.read(folder), folder, known)
 
 
 @pytest.mark.parametrize('case', ORACLES)
@@ -242,6 +255,47 @@ def test_layers_of_qwen3_next(kinds, experts, changed, pattern, tmp_path):
   bundle = folders.read(folders.write(tmp_path / 'mtp', keys, state | later))
   assert bundle.config.model.pattern == pattern
   folders.assert_comes_back(bundle, folder)
+
+
+@pytest.mark.parametrize('case', ('qwen3_5', 'qwen3_5_moe'))
+def test_the_text_part_of_a_model_that_reads_images(case, tmp_path):
+  keys, state = make(case)
+  text = folders.write(tmp_path / 'text', keys, state)
+  both = folders.write(tmp_path / 'both', *folders.with_images(keys, state))
+  bundle = folders.read(both)
+  bundles.assert_same(folders.read(text), bundle)
+  out = folders.export(bundle, tmp_path / 'out')
+  folders.assert_same(out, text)
+  after = json.loads((out / 'config.json').read_text())
+  assert after['model_type'] == keys['model_type']
+  assert 'vision_config' not in after
+
+
+def test_tensors_of_experts_have_either_name_and_keep_their_dtypes(tmp_path):
+  keys, state = make('granite')
+  half = {name: x.astype(ml_dtypes.bfloat16) for name, x in state.items()}
+  folder = folders.write(tmp_path / 'in', keys, half)
+  bundle = folders.read(folder)
+  out = folders.export(bundle, tmp_path / 'out')
+  assert {*folders.dtypes(out).values()} == {'BF16'}
+  names = {
+    'input_linear.weight': 'experts.gate_up_proj',
+    'output_linear.weight': 'experts.down_proj',
+    'router.layer.weight': 'router.weight',
+  }
+  newer = dict(half)
+  for name in half:
+    for older, changed in names.items():
+      if name.endswith(f'block_sparse_moe.{older}'):
+        newer[name.replace(older, changed)] = newer.pop(name)
+  assert newer.keys() != half.keys()
+  again = folders.read(folders.write(tmp_path / 'newer', keys, newer))
+  bundles.assert_same(again, bundle)
+  folders.assert_same(folders.export(again, tmp_path / 'back'), folder)
+  name = 'model.layers.0.block_sparse_moe.experts.gate_up_proj'
+  folders.write(tmp_path / 'newer', keys, half | {name: newer[name]})
+  with pytest.raises(errors.InputError, match='gate_up_proj.*expected none'):
+    folders.read(tmp_path / 'newer')
 
 
 @pytest.mark.parametrize('case', ('mixtral', 'qwen3_moe', 'qwen3_next'))
@@ -437,6 +491,45 @@ def test_a_model_of_configs_is_a_kimi_linear():
     ('kimi_linear', {'n_group': 4}, 'num_expert_group=4: it must divide'),
     ('kimi_linear', {'num_experts_per_tok': 1}, 'moe_renormalize=True: num_ex'),
     ('kimi_linear', {'n_shared_experts': 0}, 'shared_experts=0: give 1'),
+    ('qwen3_5', {'hidden_act': 'gelu'}, "hidden_act='gelu': only"),
+    ('qwen3_5', {'model_type': 'qwen3_5'}, 'model_type=None: only'),
+    (
+      'qwen3_5_moe',
+      {'num_experts_per_tok': 1},
+      'norm_topk_prob=True: num_experts_per_tok=1: with one',
+    ),
+    ('granite', {'layer_types': ['x'] * 4}, "layer_types='x': only"),
+    ('granite', {'mamba_n_heads': 5}, 'mamba_n_heads=5: it must divide 24'),
+    ('granite', {'mamba_d_head': 5}, r'mamba_d_head=5: only \[6\]'),
+    ('granite', {'mamba_proj_bias': True}, 'mamba_proj_bias=True: only'),
+    ('granite', {'num_local_experts': 1}, 'num_local_experts=1: give 2 or'),
+    ('granite', {'num_experts_per_tok': 1}, 'num_experts_per_tok=1: with one'),
+    ('granite', {'logits_scaling': 0}, 'logits_scaling=0: give 1e-06 or more'),
+    ('granite', {'attention_multiplier': 0}, 'attention_multiplier=0: give'),
+    ('bamba', {'attn_layer_indices': [3]}, r'indices=\[3\]: give numbers from'),
+    ('bamba', {'num_attention_heads': 5}, 'num_attention_heads=5: it must'),
+    ('lfm2', {'layer_types': ['conv']}, 'num_hidden_layers=3: layer_types has'),
+    ('lfm2', {'block_ffn_dim_multiplier': 0}, 'dim_multiplier=0.0: give more'),
+    ('lfm2_moe', {'num_experts_per_tok': 1}, 'norm_topk_prob=True: num_exp'),
+    ('falcon_h1', {'ssm_multipliers': [1.0]}, r'multipliers=\[1.0\]: give 5'),
+    ('falcon_h1', {'mlp_multipliers': [1, 'x']}, "mlp_multipliers='x': give"),
+    ('falcon_h1', {'mlp_bias': True}, 'mlp_bias=True: only'),
+    ('jamba', {'attn_layer_offset': 4}, 'attn_layer_offset=4: give 3 or less'),
+    ('jamba', {'expert_layer_period': 0}, 'expert_layer_period=0: give 1'),
+    ('jamba', {'mamba_proj_bias': True}, 'mamba_proj_bias=True: only'),
+    (
+      'nemotron_h',
+      {'hybrid_override_pattern': 'M--'},
+      "layers_block_type='mlp': block 2 needs one of",
+    ),
+    ('nemotron_h', {'hybrid_override_pattern': 'MX'}, "pattern='MX': only let"),
+    ('nemotron_h', {'n_group': 4}, 'n_group=4: it must divide n_routed_exp'),
+    ('nemotron_h', {'moe_latent_size': 4}, 'moe_latent_size=4: only null'),
+    (
+      'llama',
+      {'model_type': 'zamba2'},
+      "model_type='zamba2': attention and an MLP",
+    ),
     ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
     ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
     ('gla', {'num_kv_heads': 1}, r'num_kv_heads=1: only \[2\]'),

@@ -7,7 +7,6 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-import safetensors
 import tokenizers
 
 from rnn_jax import config as config_lib
@@ -153,11 +152,6 @@ def test_another_model_is_refused_by_name(folder, tmp_path, keys, named):
     folders.read(other)
 
 
-def dtypes(folder):
-  with safetensors.safe_open(folder / 'model.safetensors', 'numpy') as file:
-    return {name: file.get_slice(name).get_dtype() for name in [*file.keys()]}
-
-
 def test_tensors_keep_their_dtypes(tmp_path):
   state = folders.llama()
   half = {name: x.astype(ml_dtypes.bfloat16) for name, x in state.items()}
@@ -168,7 +162,7 @@ def test_tensors_keep_their_dtypes(tmp_path):
   bundle_lib.write(bundle, tmp_path / 'run')
   bundle = bundle_lib.read(tmp_path / 'run', 'latest')
   out = folders.export(bundle, tmp_path / 'out')
-  assert dtypes(out) == dtypes(folder)
+  assert folders.dtypes(out) == folders.dtypes(folder)
   folders.assert_same(out, folder)
   theirs = json.loads((out / 'config.json').read_text())
   assert theirs['dtype'] == 'bfloat16' and 'torch_dtype' not in theirs
@@ -176,7 +170,7 @@ def test_tensors_keep_their_dtypes(tmp_path):
   assert {x.name for x in out.iterdir()} == names
   wide = tmp_path / 'wide'
   hf.write(bundle, request.Target(wide, dtype='float32'))
-  assert {*dtypes(wide).values()} == {'F32'}
+  assert {*folders.dtypes(wide).values()} == {'F32'}
   folders.assert_same(wide, folder)
   params = bundle.params | {'norm': {'scale': np.full(12, 1e5, np.float32)}}
   bundle = dataclasses.replace(bundle, params=params)

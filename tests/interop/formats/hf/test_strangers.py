@@ -8,6 +8,7 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.interop import keys as keys_lib
 from rnn_jax.runs import bundle as bundle_lib
+from tests.faults import folders as hostile
 from tests.interop.formats.hf import folders
 from tests.interop.formats.hf import test_architectures as architectures
 
@@ -181,6 +182,23 @@ def test_a_wrong_value_is_refused_by_file_and_key_at_once(name, made):
   with pytest.raises(errors.InputError, match=f'config.json: {names}'):
     folders.read(folder)
   assert time.process_time() - begin < 10
+
+
+NEWER = (
+  *('qwen3_5', 'qwen3_5_moe', 'granite', 'bamba', 'lfm2', 'lfm2_moe'),
+  *('falcon_h1', 'jamba', 'nemotron_h'),
+)
+
+
+@pytest.mark.parametrize('case', NEWER)
+def test_values_of_other_types_are_refused(case, tmp_path):
+  keys, _ = architectures.make(case)
+  folder = folders.write(tmp_path / 'in', keys, {})
+  for n, name in enumerate(sorted(keys)):
+    for value in hostile.HOSTILE[n % 6 :: 6]:
+      (folder / 'config.json').write_text(json.dumps(keys | {name: value}))
+      with pytest.raises(errors.InputError):
+        folders.read(folder)
 
 
 def test_what_is_outside_of_a_folder_stays_there(tmp_path):

@@ -23,7 +23,7 @@ from tests.support import corpora
 from tests.support import launchers
 
 pytestmark = pytest.mark.peers
-V, L = 61, 20
+V, L, WRITTEN = 61, 20, 4
 TOKENS = np.random.default_rng(1).integers(0, V, (2, L))
 LLAMA = {
   'hidden_size': 16,
@@ -32,6 +32,46 @@ LLAMA = {
   'num_attention_heads': 4,
   'num_key_value_heads': 2,
   'max_position_embeddings': 32,
+}
+MAMBA2 = {  # beside attention
+  'max_position_embeddings': 32,
+  'hidden_size': 16,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'mamba_n_heads': 4,
+  'mamba_n_groups': 2,
+  'mamba_d_state': 6,
+  'mamba_d_head': 8,
+  'mamba_chunk_size': 8,
+}
+FALCON = MAMBA2 | {
+  'intermediate_size': 20,
+  'num_hidden_layers': 3,
+  'mamba_d_ssm': 24,
+  'mamba_d_head': 6,
+  'embedding_multiplier': 1.7,
+  'lm_head_multiplier': 0.4,
+  'mlp_multipliers': [0.8, 1.3],
+  'key_multiplier': 0.7,
+  'attention_in_multiplier': 1.2,
+  'attention_out_multiplier': 0.9,
+  'ssm_in_multiplier': 1.1,
+  'ssm_multipliers': [0.7, 1.2, 0.9, 1.4, 0.6],
+  'ssm_out_multiplier': 0.8,
+}
+NEMOTRON = {
+  'max_position_embeddings': 32,
+  'hidden_size': 16,
+  'intermediate_size': 20,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'head_dim': 6,
+  'mamba_num_heads': 4,
+  'mamba_head_dim': 5,
+  'ssm_state_size': 6,
+  'n_groups': 2,
+  'chunk_size': 8,
+  'time_step_min': 0.5,
 }
 CASES = {
   'Llama': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
@@ -150,9 +190,162 @@ CASES['xLSTM'] = {
 }
 
 
+CASES |= {
+  'Qwen3_5Text': {
+    'max_position_embeddings': 32,
+    'hidden_size': 16,
+    'intermediate_size': 24,
+    'num_hidden_layers': 4,
+    'layer_types': ['linear_attention', 'full_attention'] * 2,
+    'num_attention_heads': 4,
+    'num_key_value_heads': 2,
+    'head_dim': 8,
+    'linear_num_key_heads': 2,
+    'linear_num_value_heads': 6,
+    'linear_key_head_dim': 4,
+    'linear_value_head_dim': 5,
+    'tie_word_embeddings': True,
+    'rope_parameters': {
+      'rope_type': 'default',
+      'rope_theta': 100.0,
+      'partial_rotary_factor': 0.5,
+      'mrope_section': [1, 1, 0],
+      'mrope_interleaved': True,
+    },
+  },
+  'Qwen3_5MoeText': {
+    'max_position_embeddings': 32,
+    'hidden_size': 16,
+    'moe_intermediate_size': 12,
+    'shared_expert_intermediate_size': 10,
+    'num_hidden_layers': 4,
+    'num_attention_heads': 4,
+    'num_key_value_heads': 2,
+    'head_dim': 8,
+    'num_experts': 5,
+    'num_experts_per_tok': 3,
+    'linear_num_key_heads': 2,
+    'linear_num_value_heads': 2,
+    'linear_key_head_dim': 4,
+    'linear_value_head_dim': 5,
+  },
+  'GraniteMoeHybrid': MAMBA2
+  | {
+    'intermediate_size': 12,
+    'shared_intermediate_size': 10,
+    'num_hidden_layers': 4,
+    'layer_types': ['linear_attention', 'full_attention'] * 2,
+    'num_local_experts': 5,
+    'num_experts_per_tok': 3,
+    'position_embedding_type': 'rope',
+    'embedding_multiplier': 1.7,
+    'residual_multiplier': 0.6,
+    'attention_multiplier': 0.3,
+    'logits_scaling': 3.0,
+  },
+  'GraniteMoeHybrid, an MLP': MAMBA2
+  | {
+    'shared_intermediate_size': 20,
+    'num_hidden_layers': 3,
+    'layer_types': ['linear_attention', 'linear_attention', 'full_attention'],
+    'num_local_experts': 0,
+    'attention_bias': True,
+    'tie_word_embeddings': True,
+    'logits_scaling': 6,
+  },
+  'Bamba': MAMBA2
+  | {
+    'intermediate_size': 20,
+    'num_hidden_layers': 4,
+    'attn_layer_indices': [1, 3],
+    'attention_bias': True,
+    'mlp_bias': True,
+  },
+  'Lfm2': LLAMA
+  | {
+    'num_hidden_layers': 4,
+    'layer_types': ['conv', 'full_attention', 'conv', 'conv'],
+    'block_multiple_of': 8,
+  },
+  'Lfm2, biased': LLAMA
+  | {
+    'num_hidden_layers': 2,
+    'full_attn_idxs': [1],
+    'block_auto_adjust_ff_dim': False,
+    'conv_bias': True,
+    'conv_L_cache': 4,
+    'tie_word_embeddings': False,
+  },
+  'Lfm2Moe': LLAMA
+  | {
+    'num_hidden_layers': 4,
+    'layer_types': ['conv', 'full_attention'] * 2,
+    'num_dense_layers': 1,
+    'moe_intermediate_size': 12,
+    'num_experts': 5,
+    'num_experts_per_tok': 3,
+    'routed_scaling_factor': 1.5,
+  },
+  'FalconH1': FALCON,
+  'FalconH1, normed': FALCON
+  | {
+    'mamba_rms_norm': True,
+    'mamba_norm_before_gate': True,
+    'tie_word_embeddings': True,
+  },
+  'Jamba': {
+    'max_position_embeddings': 32,
+    'hidden_size': 16,
+    'intermediate_size': 20,
+    'num_hidden_layers': 4,
+    'num_attention_heads': 4,
+    'num_key_value_heads': 2,
+    'attn_layer_period': 2,
+    'attn_layer_offset': 1,
+    'expert_layer_period': 4,
+    'expert_layer_offset': 1,
+    'num_experts': 5,
+    'num_experts_per_tok': 3,
+    'mamba_d_state': 6,
+    'mamba_dt_rank': 3,
+  },
+  'Jamba, an MLP': {
+    'max_position_embeddings': 32,
+    'hidden_size': 16,
+    'intermediate_size': 20,
+    'num_hidden_layers': 3,
+    'num_attention_heads': 4,
+    'num_key_value_heads': 2,
+    'attn_layer_period': 3,
+    'attn_layer_offset': 2,
+    'num_experts': 1,
+    'mamba_d_state': 6,
+    'mamba_conv_bias': False,
+  },
+  'NemotronH': NEMOTRON
+  | {
+    'layers_block_type': ['linear_attention', 'linear_attention', 'mlp']
+    + ['full_attention', 'mlp'],
+    'mlp_bias': True,
+  },
+  'NemotronH, experts': NEMOTRON
+  | {
+    'layers_block_type': ['linear_attention', 'moe', 'full_attention', 'mlp']
+    * 2,
+    'n_routed_experts': 6,
+    'num_experts_per_tok': 3,
+    'n_group': 3,
+    'topk_group': 2,
+    'moe_intermediate_size': 12,
+    'moe_shared_expert_intermediate_size': 10,
+    'routed_scaling_factor': 1.5,
+  },
+}
+
+
 @pytest.fixture(scope='module', name='made', params=CASES)
 def _made(request, tmp_path_factory):
-  """(Folder of transformers, its logits in float64, our bundle)."""
+  """(Folder of transformers, logits in float64, our bundle, what it writes)."""
   kind = request.param
   name = kind.partition(',')[0]
   folder = tmp_path_factory.mktemp(kind)
@@ -162,17 +355,18 @@ def _made(request, tmp_path_factory):
   if kind == 'KimiLinear':  # either name of its dense MLP is read
     pretrained.publish(folder)
     bundles.assert_same(folders.read(folder), bundle)
-  return folder, pretrained.logits(model, TOKENS), bundle
+  written = pretrained.greedy(model, TOKENS, WRITTEN)
+  return folder, pretrained.logits(model, TOKENS), bundle, written
 
 
 def test_the_same_logits(made):
-  _, want, bundle = made
+  _, want, bundle, _ = made
   got = bundles.logits(bundle, TOKENS)
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
 
 
 def test_steps_and_packed_rows_are_the_row(made):
-  _, want, bundle = made
+  _, want, bundle, _ = made
   model = bundles.model(bundle)
 
   @jax.jit
@@ -193,17 +387,36 @@ def test_steps_and_packed_rows_are_the_row(made):
   np.testing.assert_allclose(packed, want, rtol=0, atol=1e-4)
 
 
+def test_the_same_tokens_are_written(made):
+  *_, bundle, want = made
+  model = bundles.model(bundle)
+
+  @jax.jit
+  def step(params, state, tokens):
+    state, y = model.apply(params, state, tokens)
+    return state, jnp.argmax(y[:, -1:], -1)
+
+  params = {'params': bundle.params}
+  state = model.apply({}, 2, method='init_state')
+  # A row, and steps after it.
+  state, token = step(params, state, jnp.array(TOKENS))
+  tokens = [token]
+  for _ in range(WRITTEN - 1):
+    state, token = step(params, state, token)
+    tokens.append(token)
+  np.testing.assert_array_equal(np.concatenate(tokens, 1), want)
+
+
 def test_the_same_folder_back(made, tmp_path):
   import transformers
 
-  folder, want, bundle = made
+  folder, _, bundle, _ = made
   out = folders.export(bundle, tmp_path / 'out')
   folders.assert_same(out, folder)
   before, after = (
     json.loads((x / 'config.json').read_text()) for x in (folder, out)
   )
   assert {k: after[k] for k in before} == before
-  del want
   theirs, model = (
     transformers.AutoModelForCausalLM.from_pretrained(path)
     for path in (folder, out)

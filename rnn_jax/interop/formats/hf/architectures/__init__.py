@@ -8,8 +8,10 @@ A file has
     describe(config, model_type)      the inverse: keys of config.json
     NAMES                             of parts of a folder (interop/table.py)
     layer(config)                     the tensors of a layer
+    tensors(config, vocabulary)       of a model, where it isn't made of these
 """
 
+import dataclasses
 import importlib
 import pkgutil
 import types
@@ -18,29 +20,62 @@ from rnn_jax import config as config_lib
 from rnn_jax.interop import keys as keys_lib
 from rnn_jax.interop import table
 
+# Models that read images too, whose `text_config` is that of an architecture.
+WITH_IMAGES = ('qwen3_5', 'qwen3_5_moe')
+LACKING = {  # what ours lacks of architectures that are asked for
+  'zamba2': (
+    'attention and an MLP that several layers share, with low-rank changes for '
+    'each, read the embeddings beside x and change only what Mamba-2 reads, as '
+    'no block of ours does'
+  ),
+}
+
 
 def known(first: str | None = None) -> list[tuple[types.ModuleType, str]]:
-  """Returns (architecture, model_type) of all, those of `first` first."""
+  """Returns (architecture, model_type) of all, those of `first` first.
+
+  Then those with fewer kinds of cells, and by name: a model that several have
+  is written as the first of them.
+  """
   listed = []
   for module in sorted(x.name for x in pkgutil.iter_modules(__path__)):
     one = importlib.import_module(f'{__name__}.{module}')
     listed += [(one, model_type) for model_type in one.MODEL_TYPES]
-  return sorted(listed, key=lambda pair: pair[1] != first)
+  return sorted(listed, key=lambda x: (x[1] != first, len(x[0].CELLS)))
 
 
 def tensors(
   architecture: types.ModuleType, config: config_lib.Config, vocabulary: int
 ) -> list[table.Row]:
   """Returns the table of a model's tensors; `vocabulary` is its size."""
+  if own := getattr(architecture, 'tensors', None):
+    return own(config, vocabulary)
   layer = architecture.layer
   return table.stack(config, vocabulary, architecture.NAMES, layer)
+
+
+def text_part(keys: keys_lib.Keys) -> keys_lib.Keys:
+  """Returns the keys of a model that writes text, of those of a config.json.
+
+  Of a model that reads images too they are in `text_config`.
+  """
+  if keys.get('model_type') not in WITH_IMAGES:
+    return keys
+  own = keys.section('text_config').values
+  name = 'tie_word_embeddings'
+  outer = {name: keys.values[name]} if name in keys.values else {}
+  return dataclasses.replace(keys, values=own | outer)
 
 
 def find(keys: keys_lib.Keys) -> types.ModuleType:
   """Returns the architecture of a config.json.
 
   Raises:
-    InputError: there is none; the message lists those that there are.
+    InputError: there is none; the message lists those that there are, or says
+      what ours lacks.
   """
+  name = keys.get('model_type')
+  if isinstance(name, str) and name in LACKING:
+    keys.refuse('model_type', name, LACKING[name])
   by_type = {name: one for one, name in known()}
   return by_type[keys.one_of('model_type', by_type, None)]

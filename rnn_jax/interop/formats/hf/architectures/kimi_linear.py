@@ -18,6 +18,7 @@ Architecture", 2025.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from rnn_jax import config as config_lib
@@ -71,6 +72,14 @@ ATTENTION = (
 )
 PROJECTED = ('query', 'key', 'value', 'beta')  # by one matrix in ours
 EXPERTS = 'block_sparse_moe'
+ROUTING = {  # keys of options of experts, and their values if not given
+  'count': ('num_experts', 256),
+  'per_token': ('num_experts_per_token', 8),
+  'normalized': ('moe_renormalize', True),
+  'groups': ('num_expert_group', 1),
+  'groups_per_token': ('topk_group', 1),
+  'gate_scale': ('routed_scaling_factor', 2.446),
+}
 EPSILON = 1e-6  # of the norms of latents
 
 
@@ -172,7 +181,7 @@ def _mlps(keys, layers, period):
       'layer_types repeat',
     )
   width = keys.whole('moe_intermediate_size', 1024)
-  own = _routing(keys) | {
+  own = routing(keys, ROUTING) | {
     'model.mlp_width': width,
     'model.experts.shared_width': keys.whole('num_shared_experts', 1) * width,
     'model.experts.shared_gate': False,
@@ -183,27 +192,50 @@ def _mlps(keys, layers, period):
   return own
 
 
-def _routing(keys):
-  count = keys.whole('num_experts', 256, 2, keys_lib.EXPERTS)
-  groups, kept = keys.whole('num_expert_group', 1), keys.whole('topk_group', 1)
+def routing(
+  keys: keys_lib.Keys, named: Mapping[str, tuple[str, Any]]
+) -> dict[str, Any]:
+  """Returns the options of experts that are chosen by sigmoids.
+
+  Args:
+    keys: of config.json.
+    named: as ROUTING.
+
+  Raises:
+    InputError: groups don't divide the experts, or a gate would always be 1.
+  """
+  count = keys.whole(*named['count'], least=2, most=keys_lib.EXPERTS)
+  groups = keys.whole(*named['groups'])
+  kept = keys.whole(*named['groups_per_token'])
   if kept == groups:
     groups = kept = 1  # the same as no groups
   if groups < 1 or not 0 < kept <= groups or count % groups:
-    keys.refuse(
-      'num_expert_group',
-      groups,
-      f'it must divide num_experts={count}, and topk_group={kept} be from 1 to '
-      'it',
+    of_all, of_token, of_groups = (
+      named[part][0] for part in ('count', 'groups_per_token', 'groups')
     )
-  names = 'num_experts_per_token', 'moe_renormalize'
-  return mixtral.routed_options(keys, names, (8, True)) | {
+    keys.refuse(
+      of_groups,
+      groups,
+      f'it must divide {of_all}={count}, and {of_token}={kept} be from 1 to it',
+    )
+  chosen = zip(named['per_token'], named['normalized'], strict=True)
+  return mixtral.routed_options(keys, *chosen) | {
     'model.experts.count': count,
     'model.experts.scores': 'sigmoid',
     'model.experts.correction': True,
     'model.experts.groups': groups,
     'model.experts.groups_per_token': kept,
-    'model.experts.gate_scale': keys.number('routed_scaling_factor', 2.446),
+    'model.experts.gate_scale': keys.number(*named['gate_scale']),
   }
+
+
+def described_routing(
+  experts: config_lib.Experts, named: Mapping[str, tuple[str, Any]]
+) -> dict[str, Any]:
+  """Returns the keys of `routing`."""
+  own = {name: getattr(experts, part) for part, (name, _) in named.items()}
+  normalized = experts.normalized and experts.per_token > 1
+  return own | {named['normalized'][0]: normalized}
 
 
 def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
@@ -245,12 +277,7 @@ def _described_mlps(model):
   own = {
     'mlp_layer_types': ['dense'] * dense + ['sparse'] * (layers - dense),
     'moe_intermediate_size': model.mlp_width,
-    'num_experts': experts.count,
-    'num_experts_per_token': experts.per_token,
-    'moe_renormalize': experts.normalized and experts.per_token > 1,
-    'num_expert_group': experts.groups,
-    'topk_group': experts.groups_per_token,
-    'routed_scaling_factor': experts.gate_scale,
+    **described_routing(experts, ROUTING),
     'num_shared_experts': experts.shared_width // model.mlp_width,
   }
   return own | ({'intermediate_size': experts.dense_width} if dense else {})

@@ -71,10 +71,11 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def layer(config: config_lib.Config) -> list[table.Row]:
   """Returns the tensors of a layer, the only kind of this Config."""
-  return mamba2.mixed(config, _mixer(config))
+  return mamba2.mixed(config, mixer(config))
 
 
-def _mixer(config):
+def mixer(config: config_lib.Config) -> list[table.Tensor]:
+  """Returns the tensors of a Mamba."""
   cell: mamba.Config = config.cell
   width, inner, R = config.model.width, cell.inner_width, cell.rank
   chosen = R + 2 * cell.key_width

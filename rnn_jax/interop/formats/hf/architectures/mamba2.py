@@ -37,7 +37,7 @@ FIELDS = (
 def options(keys: keys_lib.Keys) -> dict[str, Any]:
   """Returns our options by key, or raises InputError about a key of theirs."""
   fields.need(keys, NEEDED)
-  _check_limits(keys)
+  check_limits(keys)
   own = fields.options(keys, FIELDS)
   width, inner = own['model.width'], own['cell.heads'] * own['cell.value_width']
   expand = keys.number('expand', 2)
@@ -52,7 +52,7 @@ def options(keys: keys_lib.Keys) -> dict[str, Any]:
   }
 
 
-def _check_limits(keys):
+def check_limits(keys: keys_lib.Keys) -> None:
   """Refuses limits of the step size dt, which ours doesn't have."""
   limits = keys.items('time_step_limit')
   # Infinity is written in either of two ways.
@@ -71,18 +71,19 @@ def describe(config: config_lib.Config, model_type: str) -> dict[str, Any]:
 
 def layer(config: config_lib.Config) -> list[table.Row]:
   """Returns the tensors of a layer, the only kind of this Config."""
-  return mixed(config, _mixer(config))
+  return mixed(config, mixer(config))
 
 
 def mixed(
-  config: config_lib.Config, mixer: list[table.Tensor]
+  config: config_lib.Config, rows: list[table.Tensor]
 ) -> list[table.Row]:
   """Returns the tensors of a layer of Mamba or Mamba-2, with its mixer's."""
   norm = table.scale('norm', 'cell_norm', config.model.width)
-  return [norm, *table.within('mixer', 'cell', mixer)]
+  return [norm, *table.within('mixer', 'cell', rows)]
 
 
-def _mixer(config):
+def mixer(config: config_lib.Config) -> list[table.Tensor]:
+  """Returns the tensors of a Mamba-2."""
   cell: mamba2.Config = config.cell
   G, widths, inner = cell.groups, cell.widths, cell.heads * cell.value_width
   mixed = {name: widths[name] for name in MIXED}
@@ -96,6 +97,7 @@ def _mixer(config):
     newest_last = x[::-1] if x.ndim > 1 else x
     return [table.head_view(mixed, part, G)(newest_last) for part in mixed]
 
+  norm = [table.scale('norm', 'norm', inner)] if cell.norm_scale else []
   return [
     *table.dense('in_proj', 'projection', (columns, width), view=project),
     *table.dense('out_proj', 'output', (width, inner)),
@@ -106,5 +108,5 @@ def _mixer(config):
     table.Tensor('dt_bias', (cell.heads,), 'dt_bias'),
     table.Tensor('A_log', (cell.heads,), 'log_rate'),
     table.Tensor('D', (cell.heads,), 'skip'),
-    table.scale('norm', 'norm', inner),
+    *norm,
   ]

@@ -66,12 +66,21 @@ def _count(keys, default):
 
 
 def _of_mixtral(keys):
+  per_token = choice(keys)
+  return {
+    'model.experts.per_token': per_token,
+    'model.experts.normalized': True,
+  }
+
+
+def choice(keys: keys_lib.Keys) -> int:
+  """Returns the experts per token, whose gates sum to 1: 2 or more."""
   chosen = keys.whole('num_experts_per_tok', 2)
   if chosen < 2:
     keys.refuse(
       'num_experts_per_tok', chosen, f'{NO_CHOICE}: only 2 or more is supported'
     )
-  return {'model.experts.per_token': chosen, 'model.experts.normalized': True}
+  return chosen
 
 
 def of_qwen(
@@ -157,18 +166,24 @@ def layer(config: config_lib.Config) -> list[table.Row]:
 
 
 def routed(
-  model: config_lib.Model, theirs: str, names: dict[str, str]
+  model: config_lib.Model,
+  theirs: str,
+  names: dict[str, str],
+  newer: str = 'mlp',
+  router: str = 'gate',
 ) -> list[table.Row]:
   """Returns the tensors of a layer's router and experts.
 
   Args:
     model: section `model`.
-    theirs: their prefix; of joined experts it is 'mlp'.
+    theirs: their prefix.
     names: of an expert's matrices in theirs, by ours.
+    newer: the prefix of joined experts.
+    router: its name.
   """
   E, D, F = model.experts.count, model.width, model.mlp_width
   shapes = {'gate': (F, D), 'up': (F, D), 'down': (D, F)}
-  rows: list[table.Row] = [*table.dense('gate', 'router', (E, D))]
+  rows: list[table.Row] = [*table.dense(router, 'router', (E, D))]
   rows += [
     table.Tensor(
       f'experts.{n}.{name}.weight',
@@ -186,10 +201,14 @@ def routed(
       for n in range(E)
       for leaf in leaves
     ]
-    return table.Joined(f'mlp.experts.{name}', shape, parts)
+    return table.Joined(f'{newer}.experts.{name}', shape, parts)
 
+  if 'gate' in names:
+    up = joined('gate_up_proj', (E, 2 * F, D), 'gate', 'up')
+  else:
+    up = joined('up_proj', (E, F, D), 'up')
   return [
     *table.within(theirs, 'experts', rows),
-    joined('gate_up_proj', (E, 2 * F, D), 'gate', 'up'),
+    up,
     joined('down_proj', (E, D, F), 'down'),
   ]

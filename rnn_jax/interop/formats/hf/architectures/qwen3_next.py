@@ -13,6 +13,7 @@ Source: Qwen Team, "Qwen3-Next", 2025; Yang et al., "Gated Delta Networks:
 Improving Mamba2 with Delta Rule", 2024.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from rnn_jax import config as config_lib
@@ -160,11 +161,25 @@ def _described_mlp(model):
 
 def layer(config: config_lib.Config) -> list[table.Row]:
   """Returns the tensors of a layer, the only kind of this Config."""
+  return with_projections(config, _projections)
+
+
+def with_projections(
+  config: config_lib.Config,
+  projections: Callable[[gated_deltanet.Config, int], list[table.Tensor]],
+) -> list[table.Row]:
+  """Returns the tensors of a layer.
+
+  Args:
+    config: of a model with such layers only.
+    projections: returns those of our projection in a DeltaNet, from its options
+      and the width of its inputs.
+  """
   width = config.model.width
   if config.model.cell == 'attention':
     rows = llama.attention_block(config)
   else:
-    own = _linear_rows(config.cell, width)
+    own = projections(config.cell, width) + _linear_rows(config.cell, width)
     rows = llama.norms(width) + table.within('linear_attn', 'cell', own)
   if not config.model.experts.count:
     return rows + table.within('mlp', 'mlp', llama.mlp(config.model))
@@ -180,10 +195,10 @@ def layer(config: config_lib.Config) -> list[table.Row]:
   ]
 
 
-def _linear_rows(cell: gated_deltanet.Config, width):
-  H, inner = cell.heads, cell.memories * cell.value_width
-  mixed = {name: cell.widths[name] for name in delta.Cell.mixed}
-  before, gate = sum(mixed.values()), cell.widths['output_gate']
+def _projections(cell: gated_deltanet.Config, width):
+  H = cell.heads
+  before = sum(cell.widths[part] for part in delta.Cell.mixed)
+  gate = cell.widths['output_gate']
 
   def project(x):
     by_head = x.T.reshape(H, -1, *x.shape[:-1])
@@ -192,14 +207,22 @@ def _linear_rows(cell: gated_deltanet.Config, width):
   def rates(x):
     return x.T.reshape(H, -1, *x.shape[:-1])[:, before:-gate]
 
-  def convolve(x):
-    return [table.head_view(mixed, part, H, step=-1)(x) for part in mixed]
-
   qkvz, ba = (H * (before + gate), width), (2 * cell.memories, width)
-  taps = H * before, 1, cell.convolution
   return [
     *table.dense('in_proj_qkvz', 'projection', qkvz, view=project),
     *table.dense('in_proj_ba', 'projection', ba, view=rates),
+  ]
+
+
+def _linear_rows(cell, width):
+  H, inner = cell.heads, cell.memories * cell.value_width
+  mixed = {name: cell.widths[name] for name in delta.Cell.mixed}
+  taps = H * sum(mixed.values()), 1, cell.convolution
+
+  def convolve(x):
+    return [table.head_view(mixed, part, H, step=-1)(x) for part in mixed]
+
+  return [
     *table.dense('out_proj', 'output', (width, inner)),
     table.Tensor('conv1d.weight', taps, 'taps', convolve),
     table.Tensor('A_log', (cell.memories,), 'log_rate'),
