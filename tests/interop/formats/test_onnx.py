@@ -55,6 +55,16 @@ VARIANTS = {
   'channel mix, sinusoids, a norm after': {
     'model': {'mlp': 'channel_mix', 'positions': 'sinusoidal'}
   },
+  'MLPs after some cells, and multipliers': {
+    'cell': ('mamba2', 'attention'),
+    'options': {
+      'mamba2': {'norm': 'before', 'min_step': 0.1}
+      | {'multipliers': (0.5, 2.0, 1.5, 0.7, 1.2)},
+      'attention': {'score_scale': 0.3},
+    },
+    'model': {'mlps': ('none', 'mlp'), 'mlp': 'squared_relu'}
+    | {'residual_multiplier': 0.5, 'head_multiplier': 0.3},
+  },
   'no taps before a step': {'cell': 'mamba', 'options': {'convolution': 1}},
   'renormed': {'model': {'block': 'renormed', 'mlp_width': 0}},
   'attention of a window with shared keys': {
