@@ -81,7 +81,7 @@ def test_a_stream_of_an_ensemble_is_its_series_bit_for_bit(path, bundle):
   whole = model.read_file(str(path), 'path').series[0]
   values = whole.values_NxT
   stream = model.begin(whole._replace(values_NxT=values[:-3]))
-  for reading in values[-3:]:
+  for reading in values[-3:, 0]:
     stream = model.observe(stream, reading)
   got, wanted = model.forecast(stream), model.forecast(model.begin(whole))
   # The series' scale is that of the run, so that both have the same.
