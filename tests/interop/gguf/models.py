@@ -45,6 +45,43 @@ YARN = {
   'original_max_position_embeddings': 256,
 }
 EXPERTS = {'moe_intermediate_size': 32, 'num_experts_per_tok': 2}
+LINEAR = {  # Gated DeltaNets and attention
+  'hidden_size': 64,
+  'num_hidden_layers': 4,
+  'layer_types': ['linear_attention', 'full_attention'] * 2,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'head_dim': 32,
+  'linear_num_key_heads': 2,
+  'linear_num_value_heads': 4,
+  'linear_key_head_dim': 32,
+  'linear_value_head_dim': 32,
+  'linear_conv_kernel_dim': 4,
+  'rms_norm_eps': 1e-6,
+  'rope_theta': 500.0,
+  'partial_rotary_factor': 0.25,
+  'max_position_embeddings': 64,
+}
+GRANITE = {
+  'model_type': 'granitemoehybrid',
+  'hidden_size': 64,
+  'num_hidden_layers': 4,
+  'layer_types': ['linear_attention', 'full_attention'] * 2,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'attention_multiplier': 0.125,
+  'embedding_multiplier': 12.0,
+  'residual_multiplier': 0.22,
+  'logits_scaling': 0.5,
+  'mamba_n_heads': 8,
+  'mamba_n_groups': 2,
+  'mamba_d_state': 16,
+  'mamba_d_conv': 4,
+  'mamba_expand': 2,
+  'shared_intermediate_size': 96,
+  'rope_theta': 500.0,
+  'max_position_embeddings': 64,
+}
 CASES = {
   'llama': LLAMA,
   'llama, scaled': LLAMA | {'rope_scaling': SCALED},
@@ -101,27 +138,30 @@ CASES = {
     'fuse_norm': False,
   },
   'qwen3_next': {
+    **LINEAR,
     'model_type': 'qwen3_next',
-    'hidden_size': 64,
-    'num_hidden_layers': 4,
-    'layer_types': ['linear_attention', 'full_attention'] * 2,
-    'num_attention_heads': 4,
-    'num_key_value_heads': 2,
-    'head_dim': 32,
-    'linear_num_key_heads': 2,
-    'linear_num_value_heads': 4,
-    'linear_key_head_dim': 32,
-    'linear_value_head_dim': 32,
-    'linear_conv_kernel_dim': 4,
     'shared_expert_intermediate_size': 48,
     'num_experts': 5,
     'norm_topk_prob': True,
-    'rms_norm_eps': 1e-6,
-    'rope_theta': 500.0,
-    'partial_rotary_factor': 0.25,
-    'max_position_embeddings': 64,
     **EXPERTS,
   },
+  'qwen3_5': {
+    **LINEAR,
+    'model_type': 'qwen3_5_text',
+    'intermediate_size': 96,
+  },
+  'qwen3_5_moe': {
+    **LINEAR,
+    'model_type': 'qwen3_5_moe_text',
+    'shared_expert_intermediate_size': 48,
+    'num_experts': 5,
+    **EXPERTS,
+  },
+  'granite': GRANITE
+  | {'num_local_experts': 0, 'position_embedding_type': 'nope'},
+  'granite, experts': GRANITE
+  | {'num_local_experts': 4, 'num_experts_per_tok': 2}
+  | {'intermediate_size': 32, 'position_embedding_type': 'rope'},
   'kimi_linear': {
     'model_type': 'kimi_linear',
     'hidden_size': 64,
@@ -174,7 +214,9 @@ def make(case, tokenizer=None, **changed):
   )
   if case == 'rwkv7':
     _zero_first_values(params)
-  return bundle_lib.make(made, tokenizer, params, like)
+  bundle = bundle_lib.make(made, tokenizer, params, like)
+  kept = {'config.json': json.dumps({'model_type': CASES[case]['model_type']})}
+  return dataclasses.replace(bundle, kept=kept)
 
 
 def _zero_first_values(params):

@@ -138,7 +138,6 @@ def test_maps_of_latents_of_kimi_linear(tmp_path):
     ('rwkv7', {'norm_eps': 1e-4}, 'layer_norm_epsilon=0.0001: with heads of'),
     ('rwkv7', {'norm_first': False}, 'embedding_norm=False'),
     ('qwen3_next', {'linear_value_head_dim': 16}, 'inner_size=64: only'),
-    ('qwen3_next', {'num_experts': 0}, 'expert_count=0: every'),
     ('kimi_linear', {'q_lora_rank': 8}, 'query_rank=8'),
     ('kimi_linear', {'linear_num_heads': 2}, 'kda.heads=2, not 4'),
   ),
@@ -193,3 +192,11 @@ def test_a_file_becomes_a_folder_of_transformers(case, tmp_path):
   again = hf.read(request.Source(folder))
   assert models.config_of(again) == models.config_of(back)
   jax.tree.map(np.testing.assert_array_equal, again.params, back.params)
+
+
+def test_a_qwen3_next_without_experts_is_a_qwen35(tmp_path):
+  bundle = models.make('qwen3_next', num_experts=0, intermediate_size=32)
+  path = models.write(bundle, tmp_path / 'out')
+  assert reader.read(path).values['general.architecture'] == 'qwen35'
+  back = models.read(path)
+  assert models.config_of(back) == models.config_of(bundle)

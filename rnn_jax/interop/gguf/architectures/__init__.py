@@ -97,17 +97,28 @@ def describe(
   """
   theirs, _ = config_json.describe(_of_type(bundle))
   model_type = theirs['model_type']
-  by_type = {
-    x: (name, one)
+  found = [
+    (name, one)
     for name, one in known().items()
-    for x in one.ARCHITECTURES[name]
-  }
-  if model_type not in by_type:
+    if model_type in one.ARCHITECTURES[name]
+  ]
+  if not found:
+    types_ = {x for one in known().values() for x in one.ARCHITECTURES.values()}
     raise errors.InputError(
       f'llama.cpp has no architecture for {model_type}: of ours it has '
-      f'{sorted(by_type)}'
+      f'{sorted(x for several in types_ for x in several)}'
     )
-  name, architecture = by_type[model_type]
+  refusals = []
+  for name, architecture in found:
+    try:
+      return _described(bundle, name, architecture, theirs)
+    except errors.InputError as error:
+      refusals.append(str(error))
+  raise errors.InputError('; '.join(refusals))
+
+
+def _described(bundle, name, architecture, theirs):
+  """Returns what `describe` does, of one architecture."""
   size = bundle.tokenizer.size
   held = tensors_lib.of_model(architecture, bundle.config, size)
   try:

@@ -112,13 +112,22 @@ def described_attention(theirs: dict[str, Any]) -> dict[str, Any]:
 
 def layer(config: config_lib.Config) -> list[table.Row]:
   """Returns the tensors of a layer, the only kind of this Config."""
-  K = config.cell.head_width
+  return in_pairs(rows(config), config.cell.head_width)
 
-  def in_pairs(x):
-    halves = x.reshape(len(x), -1, 2, K // 2, *x.shape[2:])
+
+def in_pairs(listed: list[table.Row], head: int) -> list[table.Row]:
+  """Returns rows whose queries and keys have pairs of channels together.
+
+  Args:
+    listed: a layer's rows.
+    head: channels of a head.
+  """
+
+  def paired(x):
+    halves = x.reshape(len(x), -1, 2, head // 2, *x.shape[2:])
     return halves.swapaxes(2, 3)
 
-  return tensors_lib.changed(rows(config), ('attn_q', 'attn_k'), in_pairs)
+  return tensors_lib.changed(listed, ('attn_q', 'attn_k'), paired)
 
 
 def rows(config: config_lib.Config) -> list[table.Row]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnn_jax import config as config_lib
+from rnn_jax.cells import mamba2 as cells
 from rnn_jax.interop import table
 from rnn_jax.interop.formats.hf.architectures import mamba2 as hf_mamba2
 from rnn_jax.interop.gguf import architectures
@@ -68,16 +69,20 @@ def describe(theirs: dict[str, Any]) -> dict[str, Any]:
 
 def layer(config: config_lib.Config) -> list[table.Row]:
   """Returns the tensors of a layer, the only kind of this Config."""
-  cell = config.cell
+  own = hf_mamba2.layer(config)
+  return tensors_lib.named(own, NAMES, shapes(config.cell))
+
+
+def shapes(cell: cells.Config) -> dict[str, tuple[int, ...]]:
+  """Returns the shapes of tensors that transformers has in another one."""
   H, G, inner = cell.heads, cell.groups, cell.heads * cell.value_width
   channels = inner + 2 * G * cell.key_width
-  shapes = {
+  return {
     'ssm_a': (H, 1),
     'ssm_d': (H, 1),
     'ssm_norm.weight': (G, inner // G),
     'ssm_conv1d.weight': (channels, cell.convolution),
   }
-  return tensors_lib.named(hf_mamba2.layer(config), NAMES, shapes)
 
 
 def constants(config: config_lib.Config) -> dict[str, np.ndarray]:

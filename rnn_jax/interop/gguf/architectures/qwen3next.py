@@ -70,20 +70,24 @@ LATER = 'nextn_predict_layers'  # heads of later tokens
 
 def keys(fields: fields_lib.Fields, file: Any) -> dict[str, Any]:
   """Returns the keys of config.json."""
+  own = linear_keys(fields, file) | fields_lib.read(fields, EXPERTS)
+  if not own['num_experts']:
+    fields.refuse('expert_count', 0, 'every layer has experts')
+  return own | {'model_type': 'qwen3_next', 'norm_topk_prob': True}
+
+
+def linear_keys(fields: fields_lib.Fields, file: Any) -> dict[str, Any]:
+  """Returns the keys but those of MLPs and experts."""
   own = llama.attention(fields, file, rotates_all=False)
-  own |= fields_lib.read(fields, (*LINEAR, *EXPERTS))
+  own |= fields_lib.read(fields, LINEAR)
   fields.one_of(LATER, (0,), 0)
   key, values = own['linear_key_head_dim'], own['linear_num_value_heads']
   fields.one_of(mamba2.INNER, (key * values,), None)
-  if not own['num_experts']:
-    fields.refuse('expert_count', 0, 'every layer has experts')
   head = own['head_dim']
   # A share of which transformers takes the whole part.
   share = math.nextafter(fields.whole(ROTATED, head) / head, 1)
   own['rope_parameters'] |= {rotary.SHARE: share}
   return own | {
-    'model_type': 'qwen3_next',
-    'norm_topk_prob': True,
     'linear_value_head_dim': key,
     'layer_types': _kinds(fields, own['num_hidden_layers']),
   }
@@ -101,13 +105,18 @@ def _kinds(fields, layers):
 
 def describe(theirs: dict[str, Any]) -> dict[str, Any]:
   """Returns the values by name, from the keys of config.json."""
+  experts = {x.theirs: theirs.get(x.theirs, 0) for x in EXPERTS}
+  return described_linear(theirs) | fields_lib.write(experts, EXPERTS)
+
+
+def described_linear(theirs: dict[str, Any]) -> dict[str, Any]:
+  """Returns the values of `linear_keys`."""
   linear, _ = hf_qwen3_next.KINDS
   share = theirs['rope_parameters'][rotary.SHARE]
   values = theirs['linear_num_value_heads'] * theirs['linear_value_head_dim']
-  experts = {x.theirs: theirs.get(x.theirs, 0) for x in EXPERTS}
   return {
     **llama.described_attention(theirs),
-    **fields_lib.write(theirs | experts, (*LINEAR, *EXPERTS)),
+    **fields_lib.write(theirs, LINEAR),
     mamba2.INNER: values,
     ROTATED: round(theirs['head_dim'] * share),
     RECURRENT: [kind == linear for kind in theirs['layer_types']],
