@@ -35,6 +35,7 @@ KINDS = (  # which can be read
 )
 WHOLE = {  # matrices that llama.cpp has in float32
   'position_embd',
+  'conv',
   'ffn_gate_inp',
   'ffn_gate_inp_shexp',
   'ssm_conv1d',

@@ -100,7 +100,9 @@ def of_model(
     config: of the model.
     vocabulary: its size.
   """
-  rows = table.stack(config, vocabulary, NAMES, architecture.layer)
+  norm = getattr(architecture, 'NORM', NAMES.norm)
+  names = NAMES._replace(norm=norm)
+  rows = table.stack(config, vocabulary, names, architecture.layer)
   renamed = (
     dataclasses.replace(row, name=HEAD) if row.name == 'lm_head.weight' else row
     for row in rows

@@ -82,6 +82,17 @@ GRANITE = {
   'rope_theta': 500.0,
   'max_position_embeddings': 64,
 }
+LFM2 = {
+  'hidden_size': 64,
+  'intermediate_size': 96,
+  'num_hidden_layers': 4,
+  'layer_types': ['conv', 'full_attention'] * 2,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'conv_L_cache': 3,
+  'rope_theta': 500.0,
+  'max_position_embeddings': 64,
+}
 CASES = {
   'llama': LLAMA,
   'llama, scaled': LLAMA | {'rope_scaling': SCALED},
@@ -162,6 +173,28 @@ CASES = {
   'granite, experts': GRANITE
   | {'num_local_experts': 4, 'num_experts_per_tok': 2}
   | {'intermediate_size': 32, 'position_embedding_type': 'rope'},
+  'lfm2': LFM2 | {'model_type': 'lfm2', 'block_auto_adjust_ff_dim': False},
+  'lfm2_moe': LFM2
+  | EXPERTS
+  | {'model_type': 'lfm2_moe', 'num_experts': 5, 'num_dense_layers': 1},
+  'jamba': {
+    'model_type': 'jamba',
+    'hidden_size': 64,
+    'intermediate_size': 96,
+    'num_hidden_layers': 4,
+    'num_attention_heads': 4,
+    'num_key_value_heads': 2,
+    'attn_layer_period': 2,
+    'attn_layer_offset': 1,
+    'expert_layer_period': 2,
+    'expert_layer_offset': 1,
+    'num_experts': 4,
+    'num_experts_per_tok': 2,
+    'mamba_d_state': 16,
+    'mamba_d_conv': 4,
+    'mamba_dt_rank': 8,
+    'max_position_embeddings': 64,
+  },
   'kimi_linear': {
     'model_type': 'kimi_linear',
     'hidden_size': 64,

@@ -8,6 +8,8 @@ A file has
     describe(theirs)          the inverse
     layer(config)             the tensors of a layer
     constants(config)         tensors that aren't parameters
+    NORM                      the name of the last norm, if it has another
+    IGNORED                   options that a file doesn't have, if there are any
 
 `keys` reads what llama.cpp computes with, so that a model of ours is one of its
 architecture if `keys` of its own description is that model.

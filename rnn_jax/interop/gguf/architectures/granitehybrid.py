@@ -18,6 +18,7 @@ from rnn_jax.interop.formats.hf.architectures import (
 from rnn_jax.interop.gguf import fields as fields_lib
 from rnn_jax.interop.gguf import rope
 from rnn_jax.interop.gguf import tensors as tensors_lib
+from rnn_jax.interop.gguf.architectures import lfm2
 from rnn_jax.interop.gguf.architectures import llama
 from rnn_jax.interop.gguf.architectures import mamba
 from rnn_jax.interop.gguf.architectures import mamba2
@@ -56,7 +57,7 @@ COMMON = fields_lib.Field(
   'expert_shared_feed_forward_length', 'shared_intermediate_size'
 )
 SCALE, ROTATES = 'attention.scale', 'rope.scaling.finetuned'
-KEY_HEADS = 'attention.head_count_kv'
+KEY_HEADS = lfm2.KEY_HEADS
 
 
 def keys(fields: fields_lib.Fields, file: Any) -> dict[str, Any]:
@@ -69,9 +70,6 @@ def keys(fields: fields_lib.Fields, file: Any) -> dict[str, Any]:
   fields.one_of(mamba2.INNER, (inner * own['hidden_size'],), None)
   head = own['hidden_size'] // heads
   fields.one_of('attention.key_length', (head,), head)
-  attending = {n for n in counts if n} or {heads}
-  if len(attending) > 1:
-    fields.refuse(KEY_HEADS, counts, 'give one number for all attention')
   if fields.flag(ROTATES, True):
     own[hf_granite.POSITIONS] = hf_granite.ROTATED
     own['rope_parameters'] = rope.read(fields, head, file)
@@ -81,7 +79,7 @@ def keys(fields: fields_lib.Fields, file: Any) -> dict[str, Any]:
     | {
       'model_type': 'granitemoehybrid',
       'mamba_expand': inner,
-      'num_key_value_heads': min(attending),
+      'num_key_value_heads': lfm2.one_count(fields, counts, heads),
       'layer_types': [full if n else linear for n in counts],
       'attention_bias': any(
         name.endswith('attn_q.bias') for name in file.tensors
