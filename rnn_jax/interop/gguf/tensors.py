@@ -59,6 +59,17 @@ NEGATIVE_EXP = Numbers(
 PLUS_ONE = Numbers(lambda x: x + np.float32(1), lambda x: x - np.float32(1))
 
 
+def multiplied(factor: Any) -> Numbers:
+  """Returns what multiplies numbers in a file, and takes them as they are.
+
+  Args:
+    factor: a number, or one for each row.
+  """
+  if np.all(factor == 1):
+    return AS_THEY_ARE
+  return Numbers(lambda x: x * factor, np.asarray)
+
+
 class Held(NamedTuple):
   """A tensor of a file: views of our arrays, and what is done to them.
 
@@ -107,8 +118,11 @@ def of_model(
     dataclasses.replace(row, name=HEAD) if row.name == 'lm_head.weight' else row
     for row in rows
   )
+  numbers = architecture.NUMBERS
+  if own := getattr(architecture, 'numbers', None):
+    numbers = {**numbers, **own(config)}
   held = {
-    name: Held(stored, architecture.NUMBERS.get(within(name), AS_THEY_ARE))
+    name: Held(stored, numbers.get(within(name), AS_THEY_ARE))
     for name, stored in table.stored(renamed).items()
   }
   for name, x in architecture.constants(config).items():

@@ -93,6 +93,32 @@ LFM2 = {
   'rope_theta': 500.0,
   'max_position_embeddings': 64,
 }
+FALCON_H1 = {
+  'model_type': 'falcon_h1',
+  'hidden_size': 64,
+  'intermediate_size': 96,
+  'num_hidden_layers': 2,
+  'num_attention_heads': 4,
+  'num_key_value_heads': 2,
+  'head_dim': 16,
+  'mamba_d_ssm': 96,
+  'mamba_n_heads': 6,
+  'mamba_n_groups': 2,
+  'mamba_d_state': 16,
+  'mamba_d_conv': 4,
+  'mamba_rms_norm': False,
+  'rope_theta': 500.0,
+  'embedding_multiplier': 5.5,
+  'lm_head_multiplier': 0.4,
+  'attention_in_multiplier': 1.5,
+  'attention_out_multiplier': 0.6,
+  'key_multiplier': 0.7,
+  'ssm_in_multiplier': 1.25,
+  'ssm_out_multiplier': 0.8,
+  'ssm_multipliers': [0.3, 0.25, 0.2, 0.5, 0.35],
+  'mlp_multipliers': [0.9, 0.75],
+  'max_position_embeddings': 64,
+}
 CASES = {
   'llama': LLAMA,
   'llama, scaled': LLAMA | {'rope_scaling': SCALED},
@@ -195,6 +221,9 @@ CASES = {
     'mamba_dt_rank': 8,
     'max_position_embeddings': 64,
   },
+  'falcon_h1': FALCON_H1,
+  'falcon_h1, normed': FALCON_H1
+  | {'mamba_rms_norm': True, 'mamba_norm_before_gate': False},
   'kimi_linear': {
     'model_type': 'kimi_linear',
     'hidden_size': 64,

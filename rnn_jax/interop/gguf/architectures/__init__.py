@@ -10,6 +10,7 @@ A file has
     constants(config)         tensors that aren't parameters
     NORM                      the name of the last norm, if it has another
     IGNORED                   options that a file doesn't have, if there are any
+    numbers(config)           more of NUMBERS, if they depend on the model
 
 `keys` reads what llama.cpp computes with, so that a model of ours is one of its
 architecture if `keys` of its own description is that model.
