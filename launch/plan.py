@@ -45,10 +45,10 @@ JSON = flags.DEFINE_bool('json', False, 'Print only the plan, as JSON.')
 def main(argv):
   from rnn_jax import errors
   from rnn_jax.planning import answer
-  from rnn_jax.planning import devices
   from rnn_jax.planning import plan
   from rnn_jax.planning import program
   from rnn_jax.profiling import workload
+  from rnn_jax.system import devices
   from rnn_jax.system import streams
   from rnn_jax.system import target
 

@@ -10,8 +10,9 @@ of the config's shape and reads no dataset. WORKDIR gets profile.md,
 profile.json, profile.png, and trace/ for TensorBoard and Perfetto.
 
 --target=h100 compiles for a GPU that isn't attached: memory, collectives and
-what is computed while they travel, and the registers and spills of kernels, but
-no times. It needs the CUDA packages and no driver.
+what is computed while they travel, the registers and spills of kernels, and how
+long kernels would take, which is predicted. It needs the CUDA packages and no
+driver.
 """
 
 import pathlib

@@ -11,6 +11,7 @@ import PIL.Image
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.sources import csv
 from rnn_jax.data.sources import jsonl
@@ -66,6 +67,13 @@ OWN_DATA = {
   'finetune': {'adapters.rank': 0},  # else it needs a run to begin with
   'gpt2': TEXT | {'data.vocabulary': 300, 'data.batch_size': 8},
   'hybrid': TEXT | {'data.boundaries': (32,), 'model.layers': 4},
+  'large': TEXT
+  | {
+    'data.vocabulary': 300,
+    'model.width': 64,
+    'model.mlp_width': 64,
+    'recurrence.impl': 'auto',
+  },
   'long_range': {
     'data.length': 64,
     'evaluate.length': 64,
@@ -90,6 +98,15 @@ OWN_DATA = {
   'stdlib_bytes': TEXT,
   'tiny_shakespeare': TEXT,
 }
+LARGE = (  # models of configs/large.py
+  'gated_deltanet',
+  'mamba2',
+  'gla',
+  'kda',
+  'rwkv7',
+  'transformer',
+  'simple_rnn',
+)
 # What runs of tests/tasks and tests/evaluation don't show, a smaller model.
 SMALLER = {
   'train.steps': 2,
@@ -190,6 +207,62 @@ def test_an_unknown_hybrid_is_named():
   module = importlib.import_module('configs.hybrid')
   with pytest.raises(ValueError, match="hybrid.py:griffin: choose one of .*'s"):
     module.get_config('griffin')
+
+
+def large(model, D):
+  """The parameters of a model of configs/large.py, of width D, by hand."""
+  F = -(-8 * D // 3 // 256) * 256
+  R, mlp, norms = 24, 3 * D * F, 2 * D
+  embedding, last = 2 * 32_000 * D, D
+  match model:
+    case 'gated_deltanet':
+      H, K, P, R = 3 * D // 4 // 128, 128, 256, 21
+      cell = 2 * D * H * (K + P) + 2 * D * H + H * P * D
+      cell += 4 * H * (2 * K + P) + P + 2 * H
+    case 'mamba2':
+      H, K, P, R, mlp, norms = 2 * D // 64, 128, 64, 48, 0, D
+      cell = D * (2 * H * P + 2 * K + H) + H * P * D
+      cell += 5 * (H * P + 2 * K) + 3 * H + H * P
+    case 'gla':
+      H, K, P = 4, D // 8, D // 4
+      cell = 2 * D * H * (K + P) + H * P * D
+      cell += 16 * D + 17 * H * K + P
+    case 'kda':
+      H, K = D // 128, 128
+      cell = 4 * D * H * K + D * H + 4 * H * 3 * K
+      cell += 2 * 128 * (D + H * K) + H * K + H + H * K + K
+    case 'rwkv7':
+      # Ranks of decays, rates, gates and values; 6 shifts, 8 rows of numbers.
+      ranks = 64 + 64 + 128 + 16
+      cell = 4 * D * D + 2 * ranks * D + 6 * D + 8 * D
+      mlp, norms, last = 2 * D * 4 * D + D, 4 * D, 2 * D + 2 * D
+    case 'transformer':
+      cell = 4 * D * D
+    case 'simple_rnn':
+      H, K, P = D // 128, 64, 128
+      cell = D * H * (3 * K + 2 * P) + H * P * D
+      cell += 4 * H * (2 * K + P) + H * K
+  return embedding + last + R * (norms + mlp + cell)
+
+
+@pytest.mark.parametrize('size', ('340m', '1b3'))
+@pytest.mark.parametrize('model', LARGE)
+def test_large_models_have_their_layouts_and_parameters(model, size):
+  module = importlib.import_module('configs.large')
+  assert [*module.MODELS] == [*LARGE]
+  raw = module.get_config(f'{model}_{size}')
+  assert raw.data.length * raw.data.batch_size == 65_536
+  count = parameters(raw, raw.data.vocabulary)
+  assert count == large(model, module.SIZES[size])
+  least, most = {'340m': (3.4e8, 4e8), '1b3': (1.3e9, 1.5e9)}[size]
+  assert least < count < most
+
+
+@pytest.mark.parametrize('name', ('gla', 'gla_7b', 'lstm_1b3'))
+def test_an_unknown_large_model_is_named(name):
+  module = importlib.import_module('configs.large')
+  with pytest.raises(errors.InputError, match=f'large.py:{name}: give one of'):
+    module.get_config(name)
 
 
 def test_finetuning_reads_the_samples_of_its_form():

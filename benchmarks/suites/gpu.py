@@ -1,6 +1,7 @@
 """All that is measured on a GPU, the most wanted first.
 
-Checks first: a fast kernel that is wrong is worth nothing. Then the recurrence
+The training steps of language models of 1.3 billion parameters come first. Then
+checks: a fast kernel that is wrong is worth nothing. Then the recurrence
 beside flash-linear-attention's and jax-linear-attention's, the delta rule, the
 published tables, Vision-BDH's step at its full batches, whole training steps of
 configs with their memory, decoding, and the variants of the compiled step.
@@ -29,8 +30,10 @@ from typing import Any
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import rehearsal
+from benchmarks.harness import rows as rows_lib
 from benchmarks.harness import tables
 from benchmarks.suites import decode
+from benchmarks.suites import large
 from benchmarks.suites import published
 from benchmarks.suites import targets
 from benchmarks.suites import vision
@@ -108,6 +111,8 @@ STEPS = {  # arguments of configs.parse, rows
   'cifar10_bdh, scanned': (['cifar10_bdh', 'v2', targets.SCANNED], 256),
   'cifar10_bdh, vit, scanned': (['cifar10_bdh', 'vit', targets.SCANNED], 256),
 }
+LARGE = '1.3B: '  # in front of its cases
+LARGE_STEPS = tuple(f'{model}_{large.SIZES[-1]}' for model in large.MODELS)
 PICTURES = 256  # Vision-BDH's published batches: 64, and 2 x 128
 DECODE = (
   'one step',
@@ -135,6 +140,7 @@ INTERPRETED = {'TRITON_INTERPRET': '1'}
 def cases(quick: bool) -> list[case.Case]:
   """The most wanted first."""
   listed = [
+    *_large(quick),
     *_checks(quick),
     *_kernels(quick),
     *_published(quick),
@@ -164,6 +170,15 @@ def at_once(one: case.Case) -> int:
 def compiles_ahead(one: case.Case) -> bool:
   """Whether a case can be compiled for a GPU that isn't attached."""
   return one.workload in AHEAD and one.parameters.get('who') not in FLA
+
+
+def _large(quick):
+  for name in LARGE_STEPS:
+    size = {
+      'config': ['large', name, large.small(name) if quick else {}],
+      'rows': 2 if quick else large.ROWS,
+    }
+    yield _case(f'{LARGE}{name}', 'suites.gpu.step', size, REPEATS)
 
 
 def _checks(quick):
@@ -292,6 +307,7 @@ def step(repeats: int, config: list[Any], rows: int) -> tables.Row:
     rows: of a batch.
   """
   from benchmarks.harness import measure
+  from benchmarks.harness import turns
   from benchmarks.workloads import configs
   from benchmarks.workloads import programs
   from rnn_jax.profiling import workload
@@ -302,6 +318,7 @@ def step(repeats: int, config: list[Any], rows: int) -> tables.Row:
   compiled, values = programs.compile_traced(
     lambda: made.programs.trace_train(rows, parsed.data.length)
   )
+  turns.alone()  # others that compile beside it leave too little memory
   runner = workload.Runner(made, rows, compiled)
   values |= measure.repeat(lambda: runner.run(1), repeats, warmups=3)
   source, peak = runner.peak()
@@ -344,6 +361,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     yield from _rehearsed(rows)
     return
   yield from _checked(tables.with_prefix(rows, 'check: '))
+  yield from _large_steps(tables.with_prefix(rows, LARGE))
   yield from _compared(rows)
   if any(tables.with_prefix(rows, kind) for kind in TIMED_KINDS):
     yield from published.result_tables(rows)
@@ -432,6 +450,37 @@ def _passes(row, key):
   if not row or not key or 'error' in row:
     return row
   return {'case': row['case'], **row[key]}
+
+
+def _large_steps(rows):
+  if not rows:
+    return
+  yield (
+    '**Training steps** of 1.3 billion parameters (configs/large.py), and what '
+    'the suite `large` predicted of them.'
+  )
+  predicted = next(iter(large.select(rows_lib.read('large')).values()), {})
+  known = {
+    name: row['predicted']['tokens_per_second']
+    for name, row in predicted.items()
+    if 'predicted' in row
+  }
+  rows = {name: row | {'known': known.get(name)} for name, row in rows.items()}
+  yield tables.by_row(
+    'config',
+    rows,
+    {
+      'time': tables.timed,
+      'tokens per second': lambda row: tables.rate(_tokens(row)),
+      'predicted': lambda row: tables.rate(row['known']),
+      'allocated': lambda row: tables.mebibytes(row['device_peak_bytes']),
+      'compiled': lambda row: tables.mebibytes(row['total']),
+    },
+  )
+
+
+def _tokens(row):
+  return row['rows_per_second'] * row['length']
 
 
 def _whole_steps(rows):

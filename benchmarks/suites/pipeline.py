@@ -72,8 +72,8 @@ def _rooflines(quick):
 def roofline(overrides: tables.Row) -> tables.Row:
   """Tokens per second that a plan promises for one GPU: at most so many."""
   from benchmarks.workloads import configs
-  from rnn_jax.planning import devices as devices_lib
   from rnn_jax.planning import plan as plan_lib
+  from rnn_jax.system import devices as devices_lib
 
   config = configs.parse('stdlib_bytes', '', overrides)
   request = plan_lib.Request(config, {'data': 1}, 0, devices_lib.find(GPU))

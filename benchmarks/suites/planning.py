@@ -94,10 +94,10 @@ def step(
   import math
 
   from benchmarks.workloads import configs
-  from rnn_jax.planning import devices as devices_lib
   from rnn_jax.planning import plan as plan_lib
   from rnn_jax.planning import program as program_lib
   from rnn_jax.planning import report as report_lib
+  from rnn_jax.system import devices as devices_lib
   from rnn_jax.system import target as target_lib
 
   target_lib.check(target)

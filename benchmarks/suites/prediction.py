@@ -53,10 +53,10 @@ def confirmed(
   import math
 
   from benchmarks.workloads import configs
-  from rnn_jax.planning import devices as devices_lib
   from rnn_jax.planning import plan as plan_lib
   from rnn_jax.planning import program as program_lib
   from rnn_jax.planning import report as report_lib
+  from rnn_jax.system import devices as devices_lib
 
   program_lib.claim(math.prod(mesh.values()))
   parsed = configs.parse(*config)

@@ -9,7 +9,11 @@ import jax
 
 from benchmarks.harness import measure
 from benchmarks.harness import rehearsal
+from rnn_jax.profiling import costs
+from rnn_jax.profiling import hlo
+from rnn_jax.profiling import kernel_times
 from rnn_jax.profiling import kernels
+from rnn_jax.system import devices
 from rnn_jax.system import target
 
 
@@ -68,7 +72,16 @@ def _elsewhere_compiled(traced, begin):
     key: max((getattr(one, key) for one in made), default=0)
     for key in ('registers', 'spilled', 'shared')
   }
-  same = {'compile_seconds': seconds, 'kernels': len(made)}
+  times = kernel_times.of(
+    hlo.Program(program.as_text()),
+    devices.find(target.name()),
+    costs.kernels(traced.jaxpr),
+  )
+  same = {
+    'compile_seconds': seconds,
+    'kernels': len(made),
+    'kinds': kernel_times.by(times, 'kind'),
+  }
   return same | most | _memory(program)
 
 

@@ -15,10 +15,10 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.parallel import axes
-from rnn_jax.planning import devices as devices_lib
 from rnn_jax.planning import predict
 from rnn_jax.planning import program as program_lib
 from rnn_jax.profiling import workload as workload_lib
+from rnn_jax.system import devices as devices_lib
 
 STEPS = 5  # of a confirmation, after a first that doesn't count
 SYNTAX = re.compile(r'(\w+)=(\d+)')

@@ -28,9 +28,9 @@ import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.parallel import axes
-from rnn_jax.planning import devices as devices_lib
 from rnn_jax.planning import program as program_lib
 from rnn_jax.profiling import sent as sent_lib
+from rnn_jax.system import devices as devices_lib
 
 EFFICIENCY = 0.4  # assumed, of the peak of matmuls
 USABLE = 0.9  # of the memory: what the runtime and fragments leave

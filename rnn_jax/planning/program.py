@@ -19,7 +19,7 @@ from rnn_jax import errors
 from rnn_jax.parallel import axes
 from rnn_jax.parallel import mesh as mesh_lib
 from rnn_jax.parallel import pipeline
-from rnn_jax.planning import flops as flops_lib
+from rnn_jax.profiling import flops as flops_lib
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import sent as sent_lib
 from rnn_jax.profiling import workload as workload_lib

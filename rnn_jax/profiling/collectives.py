@@ -84,6 +84,12 @@ def collectives(text: str) -> list[Collective]:
   return [one for one, _ in with_operations(hlo.Program(text))]
 
 
+def is_one(operation: hlo.Operation) -> bool:
+  """Returns whether an operation is a collective, or the start of one."""
+  opcode = operation.opcode.removesuffix('-start')
+  return opcode in ROUNDS or opcode == PERMUTE
+
+
 def with_operations(
   program: hlo.Program,
 ) -> list[tuple[Collective, hlo.Operation]]:
@@ -95,7 +101,7 @@ def with_operations(
   pairs = []
   for name, operation in program.operations.items():
     opcode = operation.opcode.removesuffix('-start')
-    if opcode in ROUNDS or opcode == PERMUTE:
+    if is_one(operation):
       joined = members(operation.attributes, program.devices)
       group = joined.shape[1]
       if opcode == PERMUTE:

@@ -25,8 +25,6 @@ CALLED = re.compile(
   r'\b(?:calls|body|condition|to_apply|true_computation|false_computation)='
   r'%?([\w.\-]+)'
 )
-# Of a dot, and of a call of cuBLAS, whose form is JSON.
-CONTRACTED = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)')
 BRANCHES = re.compile(r'branch_computations=\{([^}]*)\}')
 # These run other operations, which are counted themselves.
 CONTAINERS = {'while', 'call', 'conditional', 'async-start', 'async-done'}
@@ -47,6 +45,7 @@ class Operation(NamedTuple):
     arrays: (shape, bytes) of each array that it makes, as 'f32[8,32]'.
     path: the `op_name`, or ''.
     module: the module that it belongs to, or modules.NOBODY.
+    file: of this package, where it was traced, as 'ops/gla'; or ''.
     operands: the names of what it reads.
     attributes: the rest of its line, as the text has it.
   """
@@ -56,6 +55,7 @@ class Operation(NamedTuple):
   arrays: tuple[tuple[str, int], ...]
   path: str
   module: str
+  file: str
   operands: tuple[str, ...]
   attributes: str
 
@@ -72,6 +72,8 @@ class Program:
     runs: how often each of them runs, {name: times}. A loop with an unknown
       number of iterations counts as one; a conditional runs every branch.
     devices: how many the program is for.
+    computations: {computation: {name: Line}}, those that are fused as well.
+    homes: {line: its computation}.
   """
 
   def __init__(self, text: str):
@@ -84,7 +86,10 @@ class Program:
     entry, computations = _computations(text)
     tables = modules.Frames(text)
     self.operations, self.runs = {}, collections.Counter()
-    self.bodies, self._computations = {}, computations
+    self.bodies, self.computations = {}, computations
+    self.homes = {
+      line: name for name, lines in computations.items() for line in lines
+    }
     todo = [(entry, 1)]
     while todo:
       name, times = todo.pop()
@@ -108,12 +113,14 @@ class Program:
       for other in sorted(read, key=lambda line: -line.number):
         if not named.path and other.opcode != 'parameter':
           named = self._named(other)
+    file = tables.file(named.frame)
     return Operation(
       raw.name,
       raw.opcode,
       raw.arrays,
       named.path,
-      modules.of(named.path, tables.file(named.frame)),
+      modules.of(named.path, file),
+      file,
       tuple(raw.operands),
       raw.rest,
     )
@@ -125,49 +132,10 @@ class Program:
     inner = [
       line
       for name in raw.called
-      for line in self._computations.get(name, {}).values()
+      for line in self.computations.get(name, {}).values()
       if line.path and line.opcode != 'parameter'
     ]
     return inner[-1] if inner else raw
-
-  def cost(self, name: str) -> tuple[float, float]:
-    """Returns the least that an operation costs each time that it runs.
-
-    Returns:
-      (bytes that it reads and writes in memory, operations of its matmuls),
-      of all that it runs.
-    """
-    body = next(x for x in self._computations.values() if name in x)
-    return self._cost(body[name], body)
-
-  def _cost(self, raw, body):
-    if raw.opcode in CONTAINERS:
-      inner = [
-        self._cost(line, called)
-        for called in map(self._computations.get, raw.called)
-        for line in (called or {}).values()
-      ]
-      return (
-        raw.iterations * sum(traffic for traffic, _ in inner),
-        raw.iterations * sum(flops for _, flops in inner),
-      )
-    waits = raw.opcode.endswith(('-start', '-done'))
-    if waits or raw.opcode in NO_RESULT or raw.opcode == 'constant':
-      return 0, 0
-    read = [body[x] for x in raw.operands if x in body]
-    sizes = [size for line in (raw, *read) for _, size in line.arrays]
-    return sum(sizes), self._matmuls(raw, body)
-
-  def _matmuls(self, raw, body):
-    flops = 0
-    if contracted := CONTRACTED.search(raw.rest):
-      shape = _dimensions(body[raw.operands[0]])
-      axes = map(int, re.findall(r'\d+', contracted[1]))
-      flops = 2 * math.prod(_dimensions(raw) + [shape[axis] for axis in axes])
-    for name in raw.called:
-      called = self._computations.get(name, {})
-      flops += sum(self._matmuls(line, called) for line in called.values())
-    return flops
 
   def of_kernel(self, name: str) -> str:
     """Returns the operation of a GPU's kernel, by the kernel's name.
@@ -205,8 +173,15 @@ def array_bytes(dtype: str, dimensions: Iterable[int]) -> int:
   return math.ceil(math.prod(dimensions) * bits / 8)
 
 
-class _Raw(NamedTuple):
-  """A line of the text; `number` counts those of its computation."""
+class Line(NamedTuple):
+  """A line of the text.
+
+  Attributes:
+    number: counts the lines of its computation.
+    arrays: as of an Operation.
+    called: the names of computations that it runs or that are fused into it.
+    rest: what follows its operation's parenthesis.
+  """
 
   number: int
   name: str
@@ -226,7 +201,7 @@ class _Raw(NamedTuple):
 
 
 def _computations(text):
-  """Returns (name of the entry, {computation: {name: _Raw}})."""
+  """Returns (name of the entry, {computation: {name: Line}})."""
   entry, computations, now = '', {}, None
   for line in text.splitlines():
     if header := COMPUTATION.match(line):
@@ -237,10 +212,10 @@ def _computations(text):
   return entry, computations
 
 
-def _dimensions(raw):
+def dimensions(line: Line) -> list[int]:
   """Returns those of the first array that a line makes."""
   return [
-    int(n) for n in re.findall(r'\d+', raw.arrays[0][0].partition('[')[2])
+    int(n) for n in re.findall(r'\d+', line.arrays[0][0].partition('[')[2])
   ]
 
 
@@ -253,7 +228,7 @@ def _raw(number, name, shape, opcode, rest):
   for dtype, dimensions in ARRAY.findall(shape):
     sizes = [int(n) for n in dimensions.split(',') if n]
     arrays.append((f'{dtype}[{dimensions}]', array_bytes(dtype, sizes)))
-  return _Raw(
+  return Line(
     number,
     name,
     opcode,

@@ -12,6 +12,7 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
+from jax.extend import core
 
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.system import target
@@ -29,6 +30,7 @@ class Parts(NamedTuple):
     programs: {name: ProgramMemory}.
     costs: {name: {'flops': ..., 'bytes': ...}} by XLA, None if it has none.
     step: the compiled training step.
+    jaxpr: what it was compiled from.
     compile_seconds: how long it took to trace and compile it.
   """
 
@@ -37,6 +39,7 @@ class Parts(NamedTuple):
   programs: dict[str, target.Memory]
   costs: dict[str, dict[str, float | None]]
   step: jax.stages.Compiled
+  jaxpr: core.ClosedJaxpr
   compile_seconds: float
 
 
@@ -73,6 +76,7 @@ def measure(
     {name: target.memory(p) for name, p in programs.items()},
     {name: _cost(p) for name, p in programs.items()},
     programs[STEP],
+    traced.jaxpr,
     compile_seconds,
   )
 

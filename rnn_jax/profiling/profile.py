@@ -11,6 +11,7 @@ write:
   trace      its file, 'busy_share', the slowest operations and modules
   sent       what a device sends (sent.py)
   kernels    of a target's program (kernels.py)
+  predicted  how long they take there (kernel_times.py)
   buffers    the largest results of operations
   versions, commit
 """
@@ -25,6 +26,7 @@ import jax
 
 from rnn_jax.parallel import axes
 from rnn_jax.profiling import hlo
+from rnn_jax.profiling import kernel_times
 from rnn_jax.profiling import kernels as kernels_lib
 from rnn_jax.profiling import parts as parts_lib
 from rnn_jax.profiling import sent as sent_lib
@@ -86,7 +88,8 @@ def compile_only(workload: workload_lib.Workload, rows: int) -> dict[str, Any]:
       kernels = kernels_lib.read(folder)
   program = hlo.Program(parts.step.as_text())
   return _compiled(workload, rows, parts, program) | {
-    'kernels': [kernel._asdict() for kernel in kernels]
+    'kernels': [kernel._asdict() for kernel in kernels],
+    'predicted': kernel_times.of_step(workload, rows, program, parts.jaxpr),
   }
 
 

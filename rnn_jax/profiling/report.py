@@ -8,6 +8,7 @@ from typing import Any
 
 from rnn_jax import plots
 from rnn_jax import tables
+from rnn_jax.profiling import kernel_times
 from rnn_jax.profiling import parts
 from rnn_jax.system import files
 
@@ -41,6 +42,7 @@ def markdown(profile: dict[str, Any]) -> str:
       *_programs(profile),
       *(_sent(profile['sent']) if profile['sent'] else ()),
       *(_ran(profile) if 'trace' in profile else ()),
+      *(_predicted(profile) if 'predicted' in profile else ()),
       *(_kernels(profile['kernels']) if 'kernels' in profile else ()),
       '\n## The largest results of operations in the compiled program\n',
       'Several may share one buffer, one after another or updated in place.\n',
@@ -137,6 +139,44 @@ def _kernels(kernels):
     *tables.of(most[:KERNELS], (*columns, 'kernel=name')),
     '\nThose of libraries, such as matmuls of cuBLAS, are not in the list.',
   ]
+
+
+def _predicted(profile):
+  """Returns the kernels' times for a GPU that isn't attached."""
+  predicted, work = profile['predicted'], profile['workload']
+  median, largest = predicted['error']
+  others = work['device']['count'] > 1
+  parts = predicted['parts'] | {'all': predicted}
+  order = (*kernel_times.PARTS, 'all')
+  rows = [{'part': name, **parts[name]} for name in order if name in parts]
+  return [
+    f'\n## Time of the kernels on {work["device"]["kind"]}: predicted\n',
+    *_kernel_times(rows, predicted, 'part'),
+    f'\nPredicted, not measured: {predicted["tokens_per_second"]:,.0f} tokens/s'
+    f' of a device, MFU {predicted["mfu"]:.0%}, MBU {predicted["mbu"]:.0%}.',
+    f'Predictions of measured programs were off by {median:.0%} (median), '
+    f'{largest:.0%} at most.' + ' Sending is left out.' * others,
+    '\n## The slowest kernels: predicted\n',
+    *_kernel_times(predicted['slowest'], predicted, 'part', 'module'),
+  ]
+
+
+def _kernel_times(rows, predicted, *names):
+  rows = [
+    _scaled(row, 1e-3, 'limit_seconds', 'seconds')
+    | {'bytes': row['bytes'] / 1e9, 'products': row['products'] / 1e12}
+    | {'share': row['seconds'] / predicted['seconds']}
+    for row in rows
+  ]
+  columns = (
+    'launches',
+    'GB=bytes:,.2f',
+    'TFLOP=products:,.2f',
+    'ms at the limit=limit_seconds:,.2f',
+    'ms predicted=seconds:,.2f',
+    'share:.1%',
+  )
+  return tables.of(rows, (names[0], *columns, *names[1:]))
 
 
 def _time(profile):

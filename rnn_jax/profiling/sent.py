@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from rnn_jax.parallel import axes
 from rnn_jax.profiling import collectives
+from rnn_jax.profiling import costs
 from rnn_jax.profiling import hlo
 from rnn_jax.system import target
 
@@ -82,10 +83,9 @@ def of(program: hlo.Program, sizes: Iterable[int]) -> tuple[Sent, ...]:
     own /= 2 if PROMOTED.search(operation.attributes) else 1
     if target.platform() == 'gpu':
       beside = working[operation.name]
-      cost = [
-        collective.times * sum(part)
-        for part in zip((0, 0), *map(program.cost, beside), strict=True)
-      ]
+      each = (costs.of(program, name) for name in beside)
+      work = sum(each, costs.NOTHING).times(collective.times)
+      cost = work.bytes, work.flops
     else:
       beside = SHARED.issuperset(along)
       cost = math.inf, math.inf

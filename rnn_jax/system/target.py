@@ -236,6 +236,11 @@ def used() -> Gpu | None:
   return _used
 
 
+def name() -> str:
+  """Returns the name of the GPU of `using`, a key of GPUS."""
+  return next(name for name, gpu in GPUS.items() if gpu is _used)
+
+
 def platform() -> str:
   """Returns the platform that programs are compiled for: 'cpu', 'gpu', ..."""
   return 'gpu' if _used else jax.default_backend()

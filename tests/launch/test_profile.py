@@ -56,7 +56,12 @@ def test_a_profile_for_a_gpu_that_is_not_attached(tmp_path):
   assert len(report['kernels']) > 10
   assert 'trace' not in report
   assert '## Kernels' in out
-  assert '## Time' not in out
+  assert '## Time\n' not in out
+  predicted = report['predicted']
+  assert '## Time of the kernels on NVIDIA B200: predicted' in out
+  assert 'Predicted, not measured: ' in out and 'Sending is left out.' in out
+  assert 0 < predicted['limit_seconds'] < predicted['seconds']
+  assert {'matmuls', 'recurrence', 'loss', 'optimizer'} <= {*predicted['parts']}
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import jax
 import numpy as np
 
 from rnn_jax import config as config_lib
-from rnn_jax.planning import devices
 from rnn_jax.planning import plan as plan_lib
 from rnn_jax.planning import predict
 from rnn_jax.planning import program
 from rnn_jax.planning import search
+from rnn_jax.system import devices
 from tests.support import tiny
 
 ROWS = 32

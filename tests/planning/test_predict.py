@@ -6,10 +6,10 @@ import math
 import pytest
 
 from rnn_jax import errors
-from rnn_jax.planning import devices
 from rnn_jax.planning import predict
 from rnn_jax.planning import program
 from rnn_jax.profiling import sent
+from rnn_jax.system import devices
 from rnn_jax.system import target
 
 # 1 Tera operations, 10 bytes, 100 bytes and 1,000 and 10 bytes per second.

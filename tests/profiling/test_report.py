@@ -89,6 +89,35 @@ def test_the_text_has_every_part(profile):
   assert all(len(line) < 160 for line in text.splitlines())
 
 
+def test_a_profile_of_a_target_says_that_its_times_are_predicted(profile):
+  del profile['trace'], profile['memory']['device']
+  part = {
+    'launches': 12,
+    'bytes': 3e9,
+    'products': 4e12,
+    'limit_seconds': 0.002,
+    'seconds': 0.004,
+  }
+  profile['workload']['device'] = {'kind': 'NVIDIA H100', 'count': 2}
+  profile['kernels'] = []
+  profile['predicted'] = part | {
+    'tokens_per_second': 12_345.6,
+    'mfu': 0.51,
+    'mbu': 0.22,
+    'error': (0.1, 0.35),
+    'parts': {'loss': part},
+    'slowest': [{'name': 'dot.1', 'part': 'loss', 'module': 'head', **part}],
+  }
+  text = report.markdown(profile)
+  for line in (
+    '## Time of the kernels on NVIDIA H100: predicted',
+    '| loss |       12 | 3.00 |  4.00 |            2.00 |         4.00 | 100',
+    'Predicted, not measured: 12,346 tokens/s of a device, MFU 51%, MBU 22%.',
+    'off by 10% (median), 35% at most. Sending is left out.',
+  ):
+    assert line in text, text
+
+
 def test_the_files_are_written(profile, tmp_path):
   text = report.write(profile, tmp_path)
   assert json.loads((tmp_path / 'profile.json').read_text()) == profile

@@ -9,10 +9,10 @@ import pytest
 
 from rnn_jax import errors
 from rnn_jax.parallel import axes
-from rnn_jax.planning import devices
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import kernels
 from rnn_jax.profiling import sent
+from rnn_jax.system import devices
 from rnn_jax.system import target
 from tests.support import launchers
 from tests.support import tiny

@@ -76,8 +76,9 @@ def test_the_page_begins_with_where_a_peer_is_faster(tmp_path, monkeypatch):
   assert 'ValueError: no' in text
   assert '| 64 | 4.00 MiB | 2.00 MiB | 1.00 MiB |' in text
   checks = sum(x.name.startswith('check: ') for x in gpu.cases(False))
-  lacking = f'Not measured on this GPU: check {checks} of {checks}; kernels'
+  lacking = f'; check {checks} of {checks}; kernels'
   assert lacking in text and 'step 9 of 10' in text
+  assert 'Not measured on this GPU: 1.3B 7 of 7; ' in text
 
 
 def test_each_gpu_has_its_part_and_figures_are_of_the_one_with_most(tmp_path):

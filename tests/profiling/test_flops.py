@@ -17,7 +17,7 @@ from rnn_jax.native import library
 from rnn_jax.ops import gla
 from rnn_jax.ops import routed
 from rnn_jax.parallel import mesh as mesh_lib
-from rnn_jax.planning import flops
+from rnn_jax.profiling import flops
 from rnn_jax.system import target
 from rnn_jax.training import programs as programs_lib
 from tests.support import tiny

@@ -13,8 +13,10 @@ load, and that of a kernel as often as it has programs.
 
 import collections
 import math
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from typing import Any
 
 from jax.extend import core
 
@@ -31,11 +33,12 @@ def count(jaxpr: core.ClosedJaxpr | core.Jaxpr) -> dict[str, float]:
   """Returns the operations of a program by the format of the factors."""
   total = collections.Counter()
   for eqn in getattr(jaxpr, 'jaxpr', jaxpr).eqns:
-    total.update(_of(eqn))
+    total.update(of_equation(eqn))
   return dict(total)
 
 
-def _of(eqn) -> Mapping[str, float]:
+def of_equation(eqn: core.JaxprEqn) -> Mapping[str, float]:
+  """Returns the operations of an equation by the format of the factors."""
   name, params = eqn.primitive.name, eqn.params
   if name == 'dot_general':
     return {_format(eqn): _matmul(eqn)}
@@ -50,13 +53,14 @@ def _of(eqn) -> Mapping[str, float]:
     branches = [count(branch) for branch in params['branches']]
     return max(branches, key=lambda counted: sum(counted.values()))
   total = collections.Counter()
-  for inner in _jaxprs(params.values()):
+  for inner in jaxprs(params.values()):
     total.update(count(inner))
-  times = _repeats(name, params)
+  times = repeats(name, params)
   return {key: times * number for key, number in total.items()}
 
 
-def _repeats(primitive, params):
+def repeats(primitive: str, params: Mapping[str, Any]) -> int:
+  """Returns how often an equation runs the jaxprs that it holds."""
   if primitive == 'scan':
     return params['length']
   if primitive == 'pallas_call':
@@ -87,12 +91,13 @@ def _native(eqn):
   return {'float32': 2 * h.size // h.shape[-1] * matrices * products}
 
 
-def _jaxprs(values) -> Iterator:
+def jaxprs(values: Iterable[Any]) -> Iterator[core.ClosedJaxpr | core.Jaxpr]:
+  """Yields the jaxprs among an equation's parameters."""
   for value in values:
     if isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
       yield value
     elif isinstance(value, (tuple, list)):
-      yield from _jaxprs(value)
+      yield from jaxprs(value)
 
 
 def _matmul(eqn):
