@@ -49,11 +49,13 @@ MOVING = {  # what only copies numbers, whatever its name
 REDUCING = {'reduce', 'reduce-window', 'reduce_sum', 'reduce_max', 'cumsum'}
 PRODUCTS = {'dot', 'convolution'}
 # Of a dot, and of a call of cuBLAS, whose form is JSON.
-CONTRACTED = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)')
-EXACT = re.compile(r'operand_precision(?:=\{|":\[")highest|f32_f32_f32', re.I)
+CONTRACTED = re.compile(r'lhs_contracting_dim(?:s=\{|ensions": ?\[)([\d, "]*)')
+EXACT = re.compile(r'operand_precision(?:=\{|": ?\[")highest|f32_f32_f32', re.I)
 TARGET = re.compile(r'custom_call_target="([^"]*)"')
 ATTENTION = '__cudnn$fmha'
-SCORES = re.compile(r'"intermediate_tensor_shape":\{.*?"dimensions":\[([^]]*)')
+SCORES = re.compile(
+  r'"intermediate_tensor_shape": ?\{.*?"dimensions": ?\[([^]]*)'
+)
 FORMATS = {
   'f32': 'tf32',  # unless the program asks for more
   'bf16': 'bfloat16',

@@ -99,8 +99,9 @@ custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":\
   %own = f32[8,16]{1,0} fusion(%left, %right), kind=kCustom, calls=%gemm
   %attention = (bf16[2,4,8,16]{3,2,1,0}, u8[512]{0}) custom-call(%q, %q, %q), \
 custom_call_target="__cudnn$fmhaSoftmax", backend_config={\
-"cudnn_fmha_backend_config":{"mask_type":"CAUSAL","intermediate_tensor_shape":\
-{"element_type":"BF16","dimensions":["2","4","8","8"]}}}
+"cudnn_fmha_backend_config": {"mask_type": "CAUSAL", \
+"intermediate_tensor_shape": {"element_type": "BF16", "dimensions": \
+["2", "4", "8", "8"]}}}
   %kernel = f32[32,128]{1,0} custom-call(%many), \
 custom_call_target="__gpu$xla.gpu.triton"
   ROOT %summed = f32[8]{0} fusion(%own), kind=kInput, calls=%total
