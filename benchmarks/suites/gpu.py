@@ -311,7 +311,7 @@ def step(repeats: int, config: list[Any], rows: int) -> tables.Row:
   from benchmarks.workloads import configs
   from benchmarks.workloads import programs
   from rnn_jax.profiling import workload
-  from rnn_jax.training.memory import program
+  from rnn_jax.system import target
 
   parsed = configs.parse(*config)
   made = workload.make(parsed)
@@ -323,7 +323,7 @@ def step(repeats: int, config: list[Any], rows: int) -> tables.Row:
   values |= measure.repeat(lambda: runner.run(1), repeats, warmups=3)
   source, peak = runner.peak()
   return values | {
-    'total': program.of(compiled).total,
+    'total': target.memory(compiled).total,
     'device_peak_bytes': peak,
     'source': source,
     'length': parsed.data.length,

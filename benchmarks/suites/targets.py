@@ -91,7 +91,6 @@ def memory(config: list[Any], rows: int, targets: list[str]) -> tables.Row:
   from benchmarks.workloads import configs
   from rnn_jax.profiling import workload
   from rnn_jax.system import target as target_lib
-  from rnn_jax.training.memory import program
 
   os.environ['RNN_JAX_NATIVE'] = '0'  # GPUs don't have it either
   parsed = configs.parse(*config)
@@ -100,7 +99,7 @@ def memory(config: list[Any], rows: int, targets: list[str]) -> tables.Row:
     with target_lib.using(name):
       made = workload.make(parsed)
       compiled = made.programs.compile_train(rows, parsed.data.length)
-      size = program.of(compiled)
+      size = target_lib.memory(compiled)
     memory[name or 'cpu'] = size._asdict() | {'total': size.total}
   return {'memory': memory, 'length': parsed.data.length}
 

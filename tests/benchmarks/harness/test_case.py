@@ -17,9 +17,12 @@ ROOT = pathlib.Path(benchmarks.__path__[0])
 UNTIMED = {
   'faults',
   'accuracy',
+  'calibration',
   'compression',
   'corpus',
   'gpu',
+  'large',
+  'large_scaling',
   'memory',
   'onnx',
   'meshes',

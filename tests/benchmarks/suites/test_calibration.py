@@ -4,7 +4,9 @@ import random
 
 import pytest
 
+from benchmarks.harness import rows as rows_lib
 from benchmarks.suites import calibration
+from rnn_jax.profiling import kernel_times
 
 PLANTED = {'matmul': 0.6, 'memory': 0.8, 'kernel': 0.3, 'launch': 4e-6}
 
@@ -30,3 +32,13 @@ def test_the_fit_finds_what_was_planted():
 
 def test_an_error_is_by_how_much_the_larger_exceeds():
   assert calibration.error([1.0, 0.5, 1.1]) == pytest.approx((0.1, 1.0))
+
+
+def test_the_model_is_the_one_that_its_rows_give():
+  (rows,) = calibration.select(rows_lib.read('calibration')).values()
+  found = calibration.points(rows)
+  model = calibration.fit([*found.values()])
+  assert model.pop('launch') == pytest.approx(kernel_times.LAUNCH, abs=2e-7)
+  assert model == pytest.approx(kernel_times.SHARES, abs=0.02)
+  off = calibration.error([*calibration.left_out(found).values()])
+  assert off == pytest.approx(kernel_times.ERROR, abs=0.02)
