@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
+from benchmarks.suites import calibration
 
 TARGET = 'h100'
 MODELS = (
@@ -161,6 +162,7 @@ select = tables.newest_of_any_device  # nothing is timed
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Tables of each size: whole steps, and what they are made of."""
   del plots
+  yield calibration.sentence()
   good = {name: row for name, row in rows.items() if 'predicted' in row}
   for size in SIZES:
     some = {

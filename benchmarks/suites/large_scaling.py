@@ -14,6 +14,7 @@ It needs the packages of cuda12 or cuda13, and no GPU.
 from benchmarks.harness import case
 from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
+from benchmarks.suites import calibration
 from benchmarks.suites import large
 
 COUNTS = (8, 64, 512)
@@ -48,6 +49,7 @@ select = tables.newest_of_any_device  # nothing is timed
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """A table of each config."""
   del plots
+  yield calibration.sentence()
   from benchmarks.harness import rows as rows_lib
 
   selected = large.select(rows_lib.read('large'))

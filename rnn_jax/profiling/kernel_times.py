@@ -7,10 +7,10 @@
 for each kernel of the compiled program (costs.py), with the figures of the
 device (system/devices.py). A float32 unit has one instruction per cycle, and
 the peak counts two operations for it. `share` is how much of the limit kernels
-of a kind reach. SHARES and LAUNCH are fitted to programs that ran on an H100 or
-H200: `python -m benchmarks.run --suite=calibration` compiles these programs
-again, and says how far from what was measured the predictions are, each by
-shares that were fitted without it. ERROR has the median and the largest.
+of a kind reach. SHARES and LAUNCH are round numbers, near those that fit the
+programs that ran on an H100 or H200 best: `python -m benchmarks.run
+--suite=calibration` compiles these programs again, and says how far what is
+predicted is from what was measured. ERROR has the median and the largest.
 
 Kernels run one after another; no time passes between steps. What a conditional
 chooses between counts in full.
@@ -41,7 +41,7 @@ from rnn_jax.system import target
 MATMUL, MEMORY, KERNEL = 'matmul', 'memory', 'kernel'
 SHARES = {MATMUL: 0.7, MEMORY: 0.8, KERNEL: 0.4}
 LAUNCH = 2e-6  # seconds between the ends of two kernels that compute nothing
-ERROR = 0.2, 0.5  # of the predictions: median, largest
+ERROR = 0.12, 0.35  # of predictions of measured programs: median, largest
 SHOWN = 12
 
 COPIES = 'copies and casts'
