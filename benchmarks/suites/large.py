@@ -124,9 +124,9 @@ def step(
   from rnn_jax.parallel import axes
   from rnn_jax.planning import program as program_lib
   from rnn_jax.planning import step_time
-  from rnn_jax.profiling import costs
   from rnn_jax.profiling import hlo
   from rnn_jax.profiling import kernel_times
+  from rnn_jax.profiling import pallas_costs
   from rnn_jax.profiling import sent
   from rnn_jax.system import devices as devices_lib
   from rnn_jax.system import target as target_lib
@@ -140,12 +140,12 @@ def step(
     program = hlo.Program(executable.as_text())
     sizes = [made.programs.mesh.shape[name] for name in axes.NAMES]
     device = devices_lib.find(target)
-    kernels = costs.kernels(traced.jaxpr)
+    kernels = pallas_costs.of(traced.jaxpr)
     times = kernel_times.of(program, device, kernels)
     memory = target_lib.memory(executable)
     return {
       'predicted': kernel_times.of_step(made, rows, program, traced.jaxpr),
-      'unmatched': costs.unmatched(program, kernels),
+      'unmatched': pallas_costs.unmatched(program, kernels),
       'step': step_time.of(program, times, sizes, device)._asdict(),
       'sent': [part._asdict() for part in sent.of(program, sizes)],
       'memory': memory._asdict() | {'total': memory.total},

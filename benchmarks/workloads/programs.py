@@ -9,10 +9,10 @@ import jax
 
 from benchmarks.harness import measure
 from benchmarks.harness import rehearsal
-from rnn_jax.profiling import costs
 from rnn_jax.profiling import hlo
 from rnn_jax.profiling import kernel_times
 from rnn_jax.profiling import kernels
+from rnn_jax.profiling import pallas_costs
 from rnn_jax.system import devices
 from rnn_jax.system import target
 
@@ -75,7 +75,7 @@ def _elsewhere_compiled(traced, begin):
   times = kernel_times.of(
     hlo.Program(program.as_text()),
     devices.find(target.name()),
-    costs.kernels(traced.jaxpr),
+    pallas_costs.of(traced.jaxpr),
   )
   same = {
     'compile_seconds': seconds,

@@ -11,10 +11,9 @@ loop over stacked layers reads a layer at a time. What stays in a cache between
 two kernels counts twice, and the working space of a library not at all.
 
 The loops of a program run as often as it says, or once if it doesn't. Kernels
-that XLA didn't make (Pallas) have no operations in its text: `kernels` counts
-them in the jaxpr, as often as a kernel has programs, and `of` finds them by
-their results. Softmax attention by cuDNN has two products of queries, keys and
-values forward, five backward, half of them if it is causal.
+of Pallas have no operations in its text: pallas_costs.py has them. Softmax
+attention by cuDNN has two products of queries, keys and values forward, five
+backward, half of them if it is causal.
 
 Special functions run at an eighth of the rate of others: CUDA C++ Programming
 Guide, arithmetic instructions, compute capabilities 8.0 and 9.0.
@@ -26,11 +25,7 @@ import math
 import re
 from collections.abc import Iterator
 from collections.abc import Mapping
-from typing import Any
 
-from jax.extend import core
-
-from rnn_jax.profiling import flops
 from rnn_jax.profiling import hlo
 
 SLOW = 8
@@ -64,17 +59,10 @@ FORMATS = {
   'f8e4m3fn': 'float8_e4m3fn',
   'f8e5m2': 'float8_e4m3fn',
 }
-SHORT = {  # XLA's names of jax's dtypes, where they aren't a letter and bits
-  'bfloat16': 'bf16',
-  'bool': 'pred',
-  'float8_e4m3fn': 'f8e4m3fn',
-  'float8_e5m2': 'f8e5m2',
-}
 RENAMED = {'bitcast', 'reshape'}
 PARTLY = {'dynamic-slice', 'gather', 'slice'}
 UPDATES = {'dynamic-update-slice': 1, 'scatter': 2}  # which operand they write
 LIBRARIES = '__cublas', '__cudnn'
-KERNEL_CALLS = ('pallas_call', 'mpmd_map')
 # A kernel's results, as in XLA's text.
 Kernels = Mapping[tuple[str, ...], 'Cost']
 
@@ -116,7 +104,7 @@ def of(program: hlo.Program, name: str, kernels: Kernels | None = None) -> Cost:
   Args:
     program: as it was compiled.
     name: of the operation; one that runs others costs what they do.
-    kernels: of `kernels`, for those that XLA didn't make.
+    kernels: of pallas_costs.of, for those that XLA didn't make.
   """
   body = program.computations[program.homes[name]]
   return _cost(program, body[name], body, kernels or {})
@@ -143,13 +131,6 @@ def _cost(program, line, body, kernels):
     _arithmetic(program, line, body),
   )
   return counted + made
-
-
-def is_library(line: hlo.Line | hlo.Operation) -> bool:
-  """Returns whether an operation calls cuBLAS or cuDNN."""
-  rest = line.rest if isinstance(line, hlo.Line) else line.attributes
-  called = TARGET.search(rest)
-  return bool(called) and called[1].startswith(LIBRARIES)
 
 
 def only_moves(program: hlo.Program, name: str) -> bool:
@@ -180,7 +161,8 @@ def _traffic(program, line, body):
   if line.opcode in UPDATES:
     return 2 * _size(operands[UPDATES[line.opcode]])
   results = _size(line)
-  if is_library(line) and len(line.arrays) > 1:
+  called = TARGET.search(line.rest)
+  if called and called[1].startswith(LIBRARIES) and len(line.arrays) > 1:
     results -= _working_space(line)
   return results + sum(map(_size, filter(None, operands)))
 
@@ -302,78 +284,3 @@ def _arithmetic(program, line, body):
     return math.prod(hlo.dimensions(line))
   slow = SLOW if line.opcode in SPECIAL else 1
   return slow * math.prod(hlo.dimensions(line))
-
-
-def kernels(jaxpr: core.ClosedJaxpr | core.Jaxpr) -> Kernels:
-  """Returns what kernels compute that XLA doesn't make, by their results.
-
-  Their bytes are 0: those of operands and results are in the program's text.
-  """
-  found: dict[tuple[str, ...], Cost] = {}
-  for eqn in _equations(jaxpr):
-    if eqn.primitive.name in KERNEL_CALLS:
-      results = tuple(sorted(_shape(var.aval) for var in eqn.outvars))
-      products = flops.of_equation(eqn)
-      arithmetic = flops.repeats(
-        eqn.primitive.name, eqn.params
-      ) * _instructions(eqn)
-      found[results] = Cost(0.0, products, arithmetic)
-  return found
-
-
-def _equations(jaxpr) -> Iterator[Any]:
-  """Yields all equations, those of kernels' bodies excepted."""
-  for eqn in getattr(jaxpr, 'jaxpr', jaxpr).eqns:
-    yield eqn
-    if eqn.primitive.name not in KERNEL_CALLS:
-      for inner in flops.jaxprs(eqn.params.values()):
-        yield from _equations(inner)
-
-
-def _instructions(eqn):
-  """Returns the elementwise instructions of one program of a kernel."""
-  total = 0
-  for inner in flops.jaxprs(eqn.params.values()):
-    for one in getattr(inner, 'jaxpr', inner).eqns:
-      name = one.primitive.name
-      times = one.params.get('length', 1) if name == 'scan' else 1
-      total += times * _instructions(one)
-      numbers = [var.aval for var in one.outvars if hasattr(var.aval, 'size')]
-      if name in ELEMENTWISE and numbers:
-        slow = SLOW if name in SPECIAL else 1
-        total += slow * sum(aval.size for aval in numbers)
-  return total
-
-
-ELEMENTWISE = SPECIAL | {
-  *('add', 'sub', 'mul', 'neg', 'max', 'min', 'select_n', 'and', 'or', 'xor'),
-  *('integer_pow', 'square', 'abs', 'eq', 'ne', 'lt', 'le', 'gt', 'ge'),
-  *('convert_element_type', 'reduce_sum', 'reduce_max'),
-}
-
-
-def _shape(aval):
-  name = aval.dtype.name
-  short = SHORT.get(name)
-  if short is None:
-    letter = {'f': 'f', 'i': 's', 'u': 'u'}.get(name[0], name[0])
-    short = letter + ''.join(x for x in name if x.isdigit())
-  return f'{short}[{",".join(map(str, aval.shape))}]'
-
-
-def unmatched(program: hlo.Program, made: Kernels) -> list[str]:
-  """Returns the calls of kernels of Pallas that aren't among `made`."""
-  return [
-    name
-    for name, one in program.operations.items()
-    if is_pallas(one)
-    and tuple(sorted(shape for shape, _ in one.arrays)) not in made
-  ]
-
-
-def is_pallas(operation: hlo.Operation) -> bool:
-  """Returns whether an operation is a kernel of Pallas."""
-  if operation.opcode != 'custom-call':
-    return False
-  called = TARGET.search(operation.attributes)
-  return bool(called) and any(x in called[1] for x in ('mosaic', 'triton'))

@@ -34,6 +34,7 @@ from jax.extend import core
 from rnn_jax.profiling import collectives
 from rnn_jax.profiling import costs
 from rnn_jax.profiling import hlo
+from rnn_jax.profiling import pallas_costs
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.system import devices as devices_lib
 from rnn_jax.system import target
@@ -106,7 +107,7 @@ def of(
   Args:
     program: as it was compiled for a GPU.
     device: the figures of that GPU.
-    made: of `costs.kernels`, for the kernels of Pallas.
+    made: of pallas_costs.of, for the kernels of Pallas.
 
   Raises:
     InputError: the device's peak of a format is unknown.
@@ -150,7 +151,7 @@ def of_step(
     jaxpr: what it was compiled from.
   """
   config, device = workload.config, devices_lib.find(target.name())
-  kernels = of(program, device, costs.kernels(jaxpr))
+  kernels = of(program, device, pallas_costs.of(jaxpr))
   tokens = rows * config.data.length // workload.programs.mesh.size
   params = workload.programs.states.like().params
   weights = matrix_weights(params, config.model.tied)
@@ -172,7 +173,7 @@ def predict(limit: float, kind: str) -> float:
 
 
 def _kind(one, cost):
-  if costs.is_pallas(one):
+  if pallas_costs.is_one(one):
     return KERNEL
   return MATMUL if cost.products else MEMORY
 
