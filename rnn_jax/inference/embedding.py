@@ -2,10 +2,9 @@
 
     y = 1/L sum_t x_t,   x_t: what the head reads after token t
 
-A text is read in chunks, between which its state and its sum are carried, so
-that texts of any length need one program for each of LENGTHS. ROWS texts are
-read together, those whose chunks have the same lengths; a text's numbers don't
-depend on the others, as missing ones are filled in.
+A text is read in chunks (chunks.py), between which its sum is carried too. ROWS
+texts are read together, those whose chunks have the same lengths; a text's
+numbers don't depend on the others, as missing ones are filled in.
 
 Shapes: tokens BxL, features BxD.
 """
@@ -20,10 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rnn_jax.inference import chunks
 from rnn_jax.inference import decode
 from rnn_jax.inference import layers
 
-LENGTHS = 64, 256  # tokens of a chunk; a text's last one may be shorter
 ROWS = 8
 
 
@@ -38,43 +37,26 @@ def features(
     texts: ids, at least one token each.
   """
   features_NxD = np.zeros((len(texts), model.config.width), np.float32)
-  for lengths, numbers in _alike(texts):
-    rows = [texts[n] for n in numbers]
+  for numbers in _alike(texts):
+    rows = [(texts[n],) for n in numbers]
     rows += rows[:1] * (ROWS - len(rows))
-    state = jax.device_put(_init(model), jax.local_devices()[0])
-    begin = 0
-    for length in lengths:
-      chunk = jax.device_put(_chunk(rows, begin, length))
-      state = _read(model, params, state, *chunk)
-      begin += length
-    sum_BxD = np.asarray(state[1])
+    carry = jax.device_put(_init(model), jax.local_devices()[0])
+    for chunk in chunks.split(rows):
+      carry = _read(model, params, carry, jax.device_put(chunk))
+    sum_BxD = np.asarray(carry[1])
     counts = [len(texts[n]) for n in numbers]
     features_NxD[numbers] = sum_BxD[: len(numbers)] / np.c_[counts]
   return features_NxD
 
 
-def _alike(texts) -> Iterator[tuple[tuple[int, ...], list[int]]]:
-  """Yields (lengths of chunks, numbers of at most ROWS texts with them)."""
+def _alike(texts) -> Iterator[list[int]]:
+  """Yields the numbers of at most ROWS texts whose chunks have one length."""
   by_lengths = collections.defaultdict(list)
   for n, ids in enumerate(texts):
-    whole, rest = divmod(len(ids), LENGTHS[-1])
-    last = [next(length for length in LENGTHS if length >= rest)] * bool(rest)
-    by_lengths[(*[LENGTHS[-1]] * whole, *last)].append(n)
-  for lengths, numbers in by_lengths.items():
+    by_lengths[chunks.lengths(len(ids))].append(n)
+  for numbers in by_lengths.values():
     for begin in range(0, len(numbers), ROWS):
-      yield lengths, numbers[begin : begin + ROWS]
-
-
-def _chunk(rows, begin, length):
-  """Returns (tokens_BxL, starts_BxL, counts_BxL); padding counts 0."""
-  tokens, starts, counts = np.zeros((3, len(rows), length), np.int32)
-  for row, ids in enumerate(rows):
-    own = ids[begin : begin + length]
-    tokens[row, : len(own)] = own
-    starts[row, len(own) :] = 1  # padded positions stay within a table
-    counts[row, : len(own)] = 1
-  starts[:, 0] |= begin == 0
-  return tokens, starts, counts
+      yield numbers[begin : begin + ROWS]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -84,10 +66,12 @@ def _init(model):
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _read(model, params, carry, tokens_BxL, starts_BxL, counts_BxL):
-  state, sum_BxD = carry
+def _read(model, params, carry, chunk):
+  (state, sum_BxD), (tokens_BxL,) = carry, chunk.arrays
   state, x_BxLxD = decode.apply(
-    model, params, state, tokens_BxL, starts_BxL, method='features'
+    model, params, state, tokens_BxL, chunk.starts_BxL, method='features'
   )
-  counted_BxLxD = jnp.where(counts_BxL[..., None] > 0, x_BxLxD, 0)
+  step_1xL = jnp.arange(tokens_BxL.shape[1])[None]
+  counts_BxL = step_1xL < chunk.counts_B[:, None]
+  counted_BxLxD = jnp.where(counts_BxL[..., None], x_BxLxD, 0)
   return state, sum_BxD + counted_BxLxD.astype(jnp.float32).sum(1)

@@ -4,17 +4,13 @@
     for score in scorer.score(['def main():', 'dfe niam)(:'], top_k=3):
       print(score.loss, score.bits_per_byte)
 
-A text is read in chunks, and the recurrent state is carried from one to the
-next, so that the device holds one chunk of a text of any length. Chunks begin
-every LENGTHS[-1] tokens and `score` reads texts one at a time: a score doesn't
-depend on the other texts, to the last bit. Each of LENGTHS is one program.
+A text is read in chunks (chunks.py), one text at a time: a score doesn't depend
+on the other texts, to the last bit.
 `values_of` reads several rows together, which fills the device.
 """
 
 import functools
 from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +18,7 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.config import values
+from rnn_jax.inference import chunks
 from rnn_jax.inference import decode
 from rnn_jax.inference import framing
 from rnn_jax.inference import layers
@@ -32,15 +29,8 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 from rnn_jax.system import bounds
 
-LENGTHS = 64, 256  # tokens of a chunk; a text's last one may be shorter
 TOKEN_BYTES = 32  # of a token on the host: its ids, values and place
 ALTERNATIVE_BYTES = 8
-
-
-class _Chunk(NamedTuple):
-  read_BxL: Any
-  targets_BxL: Any
-  starts_BxL: Any
 
 
 class Scorer:
@@ -222,46 +212,24 @@ class Scorer:
     waiting = ()
     total = sum(len(read_L) for read_L, _ in rows)
     with activity.doing('scoring', total, 'tokens') as done:
-      for chunk, count_B in _chunks(rows):
+      for chunk in chunks.split(rows):
         inputs = jax.device_put(chunk, self._device)
         state, outputs = program(self._params, state, inputs)
         for each in waiting:
           _fetch(parts, *each)
-        waiting = ((outputs, count_B),)
-        done(sum(count_B))
+        waiting = ((outputs, chunk.counts_B),)
+        done(int(chunk.counts_B.sum()))
       for each in waiting:
         _fetch(parts, *each)
     return [tuple(map(np.concatenate, zip(*own, strict=True))) for own in parts]
 
 
-def _fetch(parts, outputs, count_B):
+def _fetch(parts, outputs, counts_B):
   """Adds a chunk's outputs to the parts of each row that has some."""
   outputs = jax.device_get(outputs)
-  for row, count in enumerate(count_B):
+  for row, count in enumerate(counts_B):
     if count:
       parts[row].append(tuple(x[row, :count] for x in outputs))
-
-
-def _chunks(rows):
-  """Yields (_Chunk, tokens of each row in it); the rest of it is padding."""
-  longest = max(len(read_L) for read_L, _ in rows)
-  for begin in range(0, longest, LENGTHS[-1]):
-    count_B = [
-      min(max(len(read_L) - begin, 0), LENGTHS[-1]) for read_L, _ in rows
-    ]
-    length = next(length for length in LENGTHS if length >= max(count_B))
-    shape = len(rows), length
-    chunk = _Chunk(*(np.zeros(shape, np.int32) for _ in range(3)))
-    for row, ((read_L, targets_L), count) in enumerate(
-      zip(rows, count_B, strict=True)
-    ):
-      chunk.read_BxL[row, :count] = read_L[begin : begin + count]
-      chunk.targets_BxL[row, :count] = targets_L[begin : begin + count]
-      # Padding restarts at each step: its positions stay within a table.
-      chunk.starts_BxL[row, count:] = 1
-      if begin == 0:
-        chunk.starts_BxL[row, 0] = 1
-    yield chunk, count_B
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -280,7 +248,8 @@ def _apply(model, method, params, state, chunk):
 def _values(model, top_k, params, state, chunk):
   """Returns (state, surprise.Values of each row)."""
   state, z_BxLxV = _run_model(model, '__call__', params, state, chunk)
-  targets_BxLx1 = chunk.targets_BxL[..., None]
+  _, targets_BxL = chunk.arrays
+  targets_BxLx1 = targets_BxL[..., None]
   target_BxLx1 = jnp.take_along_axis(z_BxLxV, targets_BxLx1, -1)
   logp_BxLxV = jax.nn.log_softmax(z_BxLxV, -1)
   top_logprob_BxLxK, top_BxLxK = jax.lax.top_k(logp_BxLxV, top_k)
@@ -296,6 +265,6 @@ def _values(model, top_k, params, state, chunk):
 
 def _run_model(model, method, params, state, chunk):
   state, rows_BxLxN = decode.apply(
-    model, params, state, chunk.read_BxL, chunk.starts_BxL, method
+    model, params, state, chunk.arrays[0], chunk.starts_BxL, method
   )
   return state, rows_BxLxN.astype(jnp.float32)

@@ -13,6 +13,7 @@ from rnn_jax import errors
 from rnn_jax.data.batching import rows
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import tokenizer_training
+from rnn_jax.inference import chunks
 from rnn_jax.inference import framing
 from rnn_jax.inference import score
 from rnn_jax.models import packed_weights
@@ -71,7 +72,7 @@ def framed(text):
 @pytest.fixture(autouse=True)
 def _short_chunks(monkeypatch):
   """A text has several chunks."""
-  monkeypatch.setattr(score, 'LENGTHS', (8, 32))
+  monkeypatch.setattr(chunks, 'LENGTHS', (8, 32))
 
 
 def score_one(text, **options):
@@ -80,7 +81,7 @@ def score_one(text, **options):
 
 @pytest.mark.parametrize('cell', CELLS)
 def test_the_loss_is_that_of_training_in_one_pass(cell, monkeypatch):
-  monkeypatch.setattr(score, 'LENGTHS', (32,))
+  monkeypatch.setattr(chunks, 'LENGTHS', (32,))
   sums = training_sums(make(cell), framed(TEXT))
   got = score_one(TEXT, cell=cell)
   assert got.token_count == sums['weight'] == 100 > 3 * 32
@@ -91,9 +92,9 @@ def test_the_loss_is_that_of_training_in_one_pass(cell, monkeypatch):
 
 def test_other_chunks_give_the_same_numbers(monkeypatch):
   rows = [(framed(TEXT)[:-1], framed(TEXT)[1:])]
-  a, several = score_one(TEXT), [*score._chunks(rows)]
-  monkeypatch.setattr(score, 'LENGTHS', (128,))
-  b, others = score_one(TEXT), [*score._chunks(rows)]
+  a, several = score_one(TEXT), [*chunks.split(rows)]
+  monkeypatch.setattr(chunks, 'LENGTHS', (128,))
+  b, others = score_one(TEXT), [*chunks.split(rows)]
   assert len(several) > len(others)
   np.testing.assert_allclose(a.values.logprob_L, b.values.logprob_L, atol=1e-5)
 
