@@ -316,15 +316,22 @@ ffi::Error int8(ffi::ThreadPool threads, Float32 x, ffi::Buffer<ffi::S8> w,
   return ffi::Error::Success();
 }
 
-template <int bits>
+// Of 8 bits, numbers come in pairs on an axis of their own.
 ffi::Error blocks(ffi::ThreadPool threads, Float32 x, ffi::Buffer<ffi::U8> w,
                   ffi::Buffer<ffi::F16> scales,
                   ffi::ResultBuffer<ffi::F32> y) {
-  Blocks<bits> weights{w.typed_data(),
-                       static_cast<const uint16_t*>(scales.untyped_data()),
-                       w.dimensions()[1]};
-  multiply_rounded(pool_of(threads), shape_of(x, *y), x.typed_data(), weights,
-                   y->typed_data());
+  const uint8_t* numbers = w.typed_data();
+  auto own = static_cast<const uint16_t*>(scales.untyped_data());
+  auto run = [&](const auto& weights) {
+    multiply_rounded(pool_of(threads), shape_of(x, *y), x.typed_data(), weights,
+                     y->typed_data());
+  };
+  auto dims = w.dimensions();
+  if (dims.size() == 5) {
+    run(Blocks<8>{numbers, own, dims[1]});
+  } else {
+    run(Blocks<4>{numbers, own, dims[1]});
+  }
   return ffi::Error::Success();
 }
 
@@ -345,15 +352,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(product_int8, int8,
                                   .Arg<Float32>()
                                   .Ret<Float32>());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(product_int8_blocks, blocks<8>,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<Float32>()
-                                  .Arg<ffi::Buffer<ffi::U8>>()
-                                  .Arg<ffi::Buffer<ffi::F16>>()
-                                  .Ret<Float32>());
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(product_int4, blocks<4>,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(product_blocks, blocks,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<Float32>()

@@ -26,8 +26,8 @@ TARGETS = {
   'float32': 'product_floats',
   'bfloat16': 'product_floats',
   'int8': 'product_int8',
-  'int8_blocks': 'product_int8_blocks',
-  'int4': 'product_int4',
+  'int8_blocks': 'product_blocks',
+  'int4': 'product_blocks',
 }
 
 # Axes of the numbers of one packed matrix.
