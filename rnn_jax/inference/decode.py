@@ -31,8 +31,8 @@ import numpy as np
 from rnn_jax.inference import row_adapters
 from rnn_jax.inference import sampler
 from rnn_jax.inference import sampling
-from rnn_jax.models import fixed_order
 from rnn_jax.models import packed_weights
+from rnn_jax.ops import fixed_order
 
 PREFILL_MULTIPLE = 64
 MIN_BUFFER = 16
@@ -250,17 +250,18 @@ def apply(
   Returns:
     What `method` returns: (state, logits_BxLxV).
   """
-  run = functools.partial(model.apply, method=method)
+  inputs = state, tokens_BxL, starts_BxL
   if not packed_weights.is_packed(params):
-    return run({'params': params}, state, tokens_BxL, starts_BxL)
+    return model.apply({'params': params}, *inputs, method=method)
   # Otherwise XLA unpacks some of them once, before the loop over steps.
   params, state = jax.lax.optimization_barrier((params, state))
   whole = packed_weights.unpack(params)  # XLA drops what nobody reads
-  inputs = {'params': whole}, state, tokens_BxL, starts_BxL
+  run = functools.partial(model.apply, {'params': whole}, method=method)
+  inputs = state, tokens_BxL, starts_BxL
   with packed_weights.multiplying(params, alike and not stepwise):
     if tokens_BxL.shape[1] > 1 and not stepwise:
       return run(*inputs)
-    return fixed_order.evaluate(run, *inputs)
+    return fixed_order.evaluate(run, *inputs, rows=len(tokens_BxL))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
@@ -367,4 +368,4 @@ def choose(
     return sampler.choose(keys_B, z_BxV, rows, kind)
 
   given = keys_B, logits_BxV, position_B, memory, allowed_BxM
-  return fixed_order.evaluate(draw, *given)
+  return fixed_order.evaluate(draw, *given, rows=len(logits_BxV))

@@ -9,7 +9,7 @@ Drafts come from the row's own text (prompt_lookup.py) or from a small model
 for its place, so that greedy and sampled texts are the same with drafts and
 without. So are their bits: within a layer all products, norms and the MLP are
 of all tokens of the draft, in the fixed order of single steps
-(models/fixed_order.py), and the recurrence makes single steps. A state is one
+(ops/fixed_order), and the recurrence makes single steps. A state is one
 step's work old at each token, and going back to any of them costs nothing.
 
 Shapes: T tokens of a draft with the one before it, T = N + 1.

@@ -4,7 +4,7 @@
     read    readings into rows, step by step, and the forecast after each
 
 A step adds a row's numbers in an order that doesn't depend on the number of
-rows (models/fixed_order.py), so that a series has the same bits by itself and
+rows (ops/fixed_order), so that a series has the same bits by itself and
 among hundreds. `Reader` has a program for each of a few widths. Before it uses
 one, it compares its rows with those of the next narrower width: where XLA's own
 kernels add in another order, as on a GPU, that width isn't used.
@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnn_jax.models import fixed_order
 from rnn_jax.models import series as series_lib
+from rnn_jax.ops import fixed_order
 
 AT_ONCE = 64  # N
 WIDTHS = 1, 16, 256  # B
@@ -206,8 +206,9 @@ def _seen(window_BxTxW):
 
 
 def _apply(model, params, method, *inputs):
-  run = functools.partial(model.apply, method=method)
-  return fixed_order.evaluate(run, {'params': params}, *inputs)
+  run = functools.partial(model.apply, {'params': params}, method=method)
+  rows = len(jax.tree.leaves(inputs)[-1])
+  return fixed_order.evaluate(run, *inputs, rows=rows)
 
 
 def _inputs(given, n):

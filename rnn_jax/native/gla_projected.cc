@@ -470,7 +470,8 @@ ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
                    AnyResult same, int64_t keys, int64_t values, int64_t gates,
                    int64_t heads, int64_t query, int64_t key, int64_t value,
                    int64_t coupled, int64_t segment) {
-  if (same->untyped_data() != projection.untyped_data()) {  // not in place
+  if (same->element_count() &&
+      same->untyped_data() != projection.untyped_data()) {  // not in place
     std::memcpy(same->untyped_data(), projection.untyped_data(),
                 projection.size_bytes());
   }

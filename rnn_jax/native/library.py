@@ -32,6 +32,7 @@ SOURCES = (
   'slstm.cc',
   'products.cc',
   'rows.cc',
+  'row_programs.cc',
 )
 TARGETS = (  # names of the handlers
   'gla_forward',
@@ -60,12 +61,12 @@ TARGETS = (  # names of the handlers
   'product_int8',
   'product_blocks',
   'row_sums',
-  'row_norm',
   'row_logsumexp',
   'row_argmax',
   'row_products',
   'row_function',
   'row_one',
+  'row_program',
 )
 FOLDER = pathlib.Path(__file__).parent
 _LOCK = threading.Lock()

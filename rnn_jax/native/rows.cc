@@ -11,38 +11,18 @@
 #include <vector>
 
 #include "functions.h"
+#include "rows.h"
 #include "xla.h"
 
 namespace rnn_jax {
 namespace {
 
 constexpr int kSums = 4;               // vectors
-constexpr int64_t kShared = 1 << 16;   // numbers from which threads share them
-constexpr int64_t kItem = 1 << 14;     // numbers of a work item
 constexpr int64_t kPiece = 1 << 12;    // of a row of which some threads take one
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 using Float32 = ffi::Buffer<ffi::F32>;
 using Float32Result = ffi::ResultBuffer<ffi::F32>;
-
-// Never inlined: two copies of `run` could round differently.
-template <typename Run>
-__attribute__((noinline)) void run_all(int64_t first, int64_t end,
-                                       const Run& run) {
-  for (int64_t i = first; i < end; ++i) run(i);
-}
-
-// Calls run(i) for each of `count` items of `each` numbers.
-template <typename Run>
-void for_each(const Pool& pool, int64_t count, int64_t each, const Run& run) {
-  if (count * each < kShared || pool.threads < 2) {
-    return run_all(0, count, run);
-  }
-  const int64_t together = std::max<int64_t>(1, kItem / each);
-  parallel_for(pool, (count + together - 1) / together, [&](int64_t item) {
-    run_all(item * together, std::min(count, (item + 1) * together), run);
-  });
-}
 
 inline float sum_of(const Vector* sums) {
   Vector all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
@@ -87,55 +67,80 @@ inline void add_rows(const float* w, int64_t between, int64_t K, int64_t F,
   for (; f < F; f += kWidth) run(std::integral_constant<int, 1>(), f);
 }
 
+// The functions by their numbers in ops/fixed_order/schedule.py.
+enum Function : int64_t {
+  kExp, kLog, kLog1p, kTanh, kLogistic, kExpm1, kErf, kSin, kCos, kSilu,
+  kLog1pExp
+};
+
+template <float F(float)>
+Vector each(Vector x) {
+  for (int i = 0; i < kWidth; ++i) x[i] = F(x[i]);
+  return x;
+}
+
+}  // namespace
+
+__attribute__((noinline)) void add_up(const float* x, int64_t N, int64_t I,
+                                      float* y) {
+  if (I > 1) return add_rows(x, I, N, I, [](int64_t) { return 1.0f; }, y);
+  *y = sum(N, [&](int64_t n, int64_t left) { return load(x + n, left); });
+}
+
+__attribute__((noinline)) void multiply_row(const float* x, int64_t x_k,
+                                            const float* w, int64_t w_k,
+                                            int64_t w_f, int64_t K, int64_t F,
+                                            float* y) {
+  if (w_f == 1 && F > 1) {
+    return add_rows(w, w_k, K, F, [&](int64_t k) { return x[k * x_k]; }, y);
+  }
+  for (int64_t f = 0; f < F; ++f) {
+    const float* own = w + f * w_f;
+    if (x_k == 1 && w_k == 1) {
+      y[f] = sum(K, [&](int64_t k, int64_t left) {
+        return load(x + k, left) * load(own + k, left);
+      });
+    } else {
+      float total = 0;
+      for (int64_t k = 0; k < K; ++k) total += x[k * x_k] * own[k * w_k];
+      y[f] = total;
+    }
+  }
+}
+
+// A vector of its own at the end, so that a number has one result anywhere.
+__attribute__((noinline)) bool apply_function(int64_t name, const float* x,
+                                              int64_t n, float* y) {
+  auto run = [&](const auto& f) {
+    for (int64_t i = 0; i < n; i += kWidth) {
+      store(y + i, f(load(x + i, n - i)), n - i);
+    }
+    return true;
+  };
+  switch (static_cast<Function>(name)) {
+    case kExp: return run(exponential_or_zero);
+    case kLog: return run(logarithm);
+    case kLog1p: return run(logarithm_1p);
+    case kTanh: return run([](Vector x) { return tanh(x); });
+    case kLogistic: return run([](Vector x) { return sigmoid(x); });
+    case kExpm1: return run(each<std::expm1>);
+    case kErf: return run(each<std::erf>);
+    case kSin: return run(each<std::sin>);
+    case kCos: return run(each<std::cos>);
+    case kSilu: return run([](Vector x) { return x * sigmoid(x); });
+    case kLog1pExp:
+      return run([](Vector x) { return logarithm_1p(exponential_or_zero(x)); });
+  }
+  return false;
+}
+
+namespace {
+
 ffi::Error axis_sums(ffi::ThreadPool threads, Float32 x, Float32Result y) {
   auto dims = x.dimensions();
   const int64_t N = dims[1], I = dims[2];
-  const float* from = x.typed_data();
-  float* to = y->typed_data();
   for_each(pool_of(threads), dims[0], N * I, [&](int64_t o) {
-    const float* own = from + o * N * I;
-    if (I > 1) {
-      return add_rows(own, I, N, I, [](int64_t) { return 1.0f; }, to + o * I);
-    }
-    to[o] = sum(N, [&](int64_t n, int64_t left) { return load(own + n, left); });
-  });
-  return ffi::Error::Success();
-}
-
-// y = (x - mean) / sqrt(variance + epsilon) * scale + bias; uncentered, without
-// the mean, which the variance then includes. scale and bias: SxN or empty, of
-// the rows 0 to S - 1, S to 2 S - 1, ...
-ffi::Error norm(ffi::ThreadPool threads, Float32 x, Float32 scale, Float32 bias,
-                Float32Result y, float epsilon, bool centered) {
-  const int64_t N = x.dimensions()[1];
-  auto row_of = [&](const Float32& w, int64_t b) -> const float* {
-    int64_t rows = w.element_count() / N;
-    return rows ? w.typed_data() + b % rows * N : nullptr;
-  };
-  for_each(pool_of(threads), x.dimensions()[0], N, [&](int64_t b) {
-    const float* from = x.typed_data() + b * N;
-    float* to = y->typed_data() + b * N;
-    float mean = 0;
-    if (centered) {
-      mean = sum(N, [&](int64_t n, int64_t left) {
-        return load(from + n, left);
-      }) / N;
-    }
-    float squares = sum(N, [&](int64_t n, int64_t left) {
-      Vector own = load(from + n, left) - mean;
-      if (left < kWidth) {  // beyond the row
-        for (int64_t i = left; i < kWidth; ++i) own[i] = 0;
-      }
-      return own * own;
-    });
-    const float factor = 1 / std::sqrt(squares / N + epsilon);
-    const float *a = row_of(scale, b), *c = row_of(bias, b);
-    for (int64_t n = 0; n < N; n += kWidth) {
-      Vector own = (load(from + n, N - n) - mean) * factor;
-      if (a) own *= load(a + n, N - n);
-      if (c) own += load(c + n, N - n);
-      store(to + n, own, N - n);
-    }
+    add_up(x.typed_data() + o * N * I, N, I, y->typed_data() + o * I);
   });
   return ffi::Error::Success();
 }
@@ -221,7 +226,6 @@ ffi::Error products(ffi::ThreadPool threads, Float32 x, Float32 w,
                     Float32Result y, ffi::Span<const int64_t> axes,
                     ffi::Span<const int64_t> inner) {
   const int64_t K = inner[0], F = inner[1];
-  const int64_t x_k = inner[2], w_k = inner[3], w_f = inner[4];
   int64_t count = 1;
   for (size_t i = 0; i < axes.size(); i += 3) count *= axes[i];
   for_each(pool_of(threads), count, K * F, [&](int64_t item) {
@@ -232,73 +236,25 @@ ffi::Error products(ffi::ThreadPool threads, Float32 x, Float32 w,
       of_w += rest % axes[i] * axes[i + 2];
       rest /= axes[i];
     }
-    float* to = y->typed_data() + item * F;
-    if (w_f == 1 && F > 1) {
-      auto each = [&](int64_t k) { return of_x[k * x_k]; };
-      return add_rows(of_w, w_k, K, F, each, to);
-    }
-    for (int64_t f = 0; f < F; ++f) {
-      const float* own = of_w + f * w_f;
-      if (x_k == 1 && w_k == 1) {
-        to[f] = sum(K, [&](int64_t k, int64_t left) {
-          return load(of_x + k, left) * load(own + k, left);
-        });
-      } else {
-        float total = 0;
-        for (int64_t k = 0; k < K; ++k) total += of_x[k * x_k] * own[k * w_k];
-        to[f] = total;
-      }
-    }
+    multiply_row(of_x, inner[2], of_w, inner[3], inner[4], K, F,
+                 y->typed_data() + item * F);
   });
   return ffi::Error::Success();
 }
 
-// The functions by their numbers in ops/fixed_order/rewriting.py.
-enum Function : int64_t {
-  kExp, kLog, kLog1p, kTanh, kLogistic, kExpm1, kErf, kSin, kCos, kSilu,
-  kLog1pExp
-};
-
-// y = f(x) of each number, which takes a vector of its own at the end.
-template <typename F>
-void map(const Pool& pool, const Float32& x, Float32Result& y, const F& f) {
-  const int64_t N = x.element_count();
-  const float* from = x.typed_data();
-  float* to = y->typed_data();
-  for_each(pool, (N + kWidth - 1) / kWidth, kWidth, [&](int64_t i) {
-    const int64_t n = i * kWidth;
-    store(to + n, f(load(from + n, N - n)), N - n);
-  });
-}
-
-template <float F(float)>
-Vector each(Vector x) {
-  for (int i = 0; i < kWidth; ++i) x[i] = F(x[i]);
-  return x;
-}
-
 ffi::Error function(ffi::ThreadPool threads, Float32 x, Float32Result y,
                     int64_t name) {
-  const Pool pool = pool_of(threads);
-  auto run = [&](const auto& f) {
-    map(pool, x, y, f);
-    return ffi::Error::Success();
-  };
-  switch (static_cast<Function>(name)) {
-    case kExp: return run(exponential_or_zero);
-    case kLog: return run(logarithm);
-    case kLog1p: return run(logarithm_1p);
-    case kTanh: return run([](Vector x) { return tanh(x); });
-    case kLogistic: return run([](Vector x) { return sigmoid(x); });
-    case kExpm1: return run(each<std::expm1>);
-    case kErf: return run(each<std::erf>);
-    case kSin: return run(each<std::sin>);
-    case kCos: return run(each<std::cos>);
-    case kSilu: return run([](Vector x) { return x * sigmoid(x); });
-    case kLog1pExp:
-      return run([](Vector x) { return logarithm_1p(exponential_or_zero(x)); });
-  }
-  return ffi::Error::InvalidArgument("name: unknown");
+  const int64_t N = x.element_count();
+  std::atomic<bool> known{true};
+  for_each(pool_of(threads), (N + kPiece - 1) / kPiece, kPiece, [&](int64_t i) {
+    const int64_t n = i * kPiece;
+    if (!apply_function(name, x.typed_data() + n, std::min(kPiece, N - n),
+                        y->typed_data() + n)) {
+      known = false;
+    }
+  });
+  if (!known) return ffi::Error::InvalidArgument("name: unknown");
+  return ffi::Error::Success();
 }
 
 // 1, of which XLA doesn't know.
@@ -314,16 +270,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(row_sums, axis_sums,
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<Float32>()
                                   .Ret<Float32>());
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(row_norm, norm,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<Float32>()
-                                  .Arg<Float32>()
-                                  .Arg<Float32>()
-                                  .Ret<Float32>()
-                                  .Attr<float>("epsilon")
-                                  .Attr<bool>("centered"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(row_logsumexp, logsumexp,
                               ffi::Ffi::Bind()

@@ -166,7 +166,7 @@ def packed_products():
 
 def rows_in_fixed_order():
   for B, N in itertools.product((1, 3), (*WIDTHS, 4097)):
-    x, scale, w = _arrays((B, N), (1, N), (3, N))
+    x, w = _arrays((B, N), (3, N))
 
     def run(x, w):
       sums = [jnp.sum(x, axis) for axis in (0, 1, (0, 1))]
@@ -176,13 +176,28 @@ def rows_in_fixed_order():
 
     results = (
       fixed_order.evaluate(run, x, w),
-      fixed_order.norm(x, scale, scale, epsilon=1e-6, centered=True),
-      fixed_order.norm(x, epsilon=1e-6),
       fixed_order.logsumexp(x),
       fixed_order.argmax(x),
     )
     jax.block_until_ready(results)
     yield B, N
+
+
+def row_programs():
+  for B, H, K in itertools.product((1, 3), (1, 2, 3), WIDTHS):
+    state, x, w = _arrays((B, 3, H * K), (B, H, K), (H, K))
+
+    def run(state, x, w=w):
+      row = jnp.concatenate([state, x.reshape(len(x), 1, -1)], 1)
+      mixed = jnp.sum(row * jnp.arange(4.0)[None, :, None], 1)
+      y = jax.nn.silu(mixed.reshape(x.shape)) * w[None]
+      y = y * jax.lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-6)
+      largest = jnp.max(x.transpose(0, 2, 1), 1)
+      return row[:, 1:], y, jnp.where(x > 0, x[:, ::-1], largest[..., None])
+
+    made = fixed_order.evaluate(run, state, x, rows=B)
+    jax.block_until_ready(made)
+    yield B, H, K
 
 
 def main():
@@ -199,6 +214,7 @@ def main():
     slstm_cells,
     packed_products,
     rows_in_fixed_order,
+    row_programs,
   ):
     count = sum(1 for _ in kernel())
     print(f'{kernel.__name__}: {count} shapes', flush=True)

@@ -17,9 +17,9 @@ import pytest
 from rnn_jax.ops import fixed_order
 from rnn_jax.ops import gla
 from rnn_jax.ops import products
-from tests.ops import test_fixed_order
 from tests.ops import test_gated_layers
 from tests.ops import test_products
+from tests.ops.fixed_order import test_fixed_order
 from tests.ops.gla import test_projected
 from tests.ops.gla import test_properties
 from tests.support import tiny
@@ -66,11 +66,14 @@ def in_fixed_order():
     scores = jnp.einsum('bn,cn->bc', x, jnp.sin(x))
     return jnp.sum(x, 1), jnp.sum(x, 0), scores, jnp.exp(x)
 
+  def row(x):
+    return jnp.tanh(x) * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True))
+
   return (
-    fixed_order.norm(x, epsilon=1e-6, centered=True),
     fixed_order.logsumexp(x),
     fixed_order.argmax(x),
     fixed_order.evaluate(run, x),
+    fixed_order.evaluate(row, test_fixed_order.draw(64, 5000), rows=64),
   )
 
 

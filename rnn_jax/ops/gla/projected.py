@@ -160,8 +160,8 @@ class _Options(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(options, *arrays):
-  state, y, _, x = _call_forward(options, False, *arrays)
-  return state, y, _rest_of(options, x)
+  state, y, *_ = _call_forward(options, False, *arrays)
+  return state, y, _rest_of(options, arrays[2])
 
 
 def _forward(options, state, inputs, x, *others):
@@ -202,11 +202,11 @@ def _call_forward(options, keep, state, inputs, x, *others):
     jax.ShapeDtypeStruct((B, H, K, P), jnp.float32),
     jax.ShapeDtypeStruct((B, L, H * P), x.dtype),
     jax.ShapeDtypeStruct((B, H, segments, K, P), jnp.float32),
-    jax.ShapeDtypeStruct(x.shape, x.dtype),
+    jax.ShapeDtypeStruct(x.shape if keep else (B, 0), x.dtype),
   )
   # x is returned unchanged, for the backward pass to overwrite, and forward
   # alone overwrites the state. XLA copies what is read elsewhere as well.
-  aliases = {2: 3} if keep else {0: 0, 2: 3}
+  aliases = {2: 3} if keep else {0: 0}
   return library.call(
     'gla_projected_forward',
     results,
