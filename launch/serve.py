@@ -191,7 +191,9 @@ def _service(keys):
     draft_tokens=DRAFT_TOKENS.value,
   )
   workdir = pathlib.Path(WORKDIR.value)
-  load = functools.partial(model_lib.load, workdir, weights=WEIGHTS.value)
+  load = functools.partial(
+    model_lib.load, workdir, weights=WEIGHTS.value, batch_invariant=True
+  )
   model = load(CHECKPOINT.value)
   place = STORE.value
   if place is None:

@@ -58,23 +58,34 @@ class Model:
 
   Attributes:
     bundle: the config, the tokenizer and the parameters, which are packed
-      (models/packed_weights.py) unless `weights` is 'float32'.
+      (models/packed_weights.py) unless `weights` is 'float32' and batches may
+      change the bits of texts.
   """
 
   def __init__(
-    self, bundle: bundle_lib.Bundle, weights: str = 'float32'
+    self,
+    bundle: bundle_lib.Bundle,
+    weights: str = 'float32',
+    batch_invariant: bool = False,
   ) -> None:
     """Takes a model; `weights` is the format of its matrices in memory.
+
+    `batch_invariant` is that of generate.Generator, which then shares the
+    matrices with what else reads them.
 
     Raises:
       InputError: `weights` isn't one of generate.WEIGHTS.
     """
     generate_lib.check_weights(weights)
-    if weights != 'float32' and not packed_weights.is_packed(bundle.params):
-      packed = packed_weights.pack(jax.device_put(bundle.params), weights)
+    batch_invariant = batch_invariant and bundle.config.task.writes_text
+    packs = weights != 'float32' or batch_invariant
+    if packs and not packed_weights.is_packed(bundle.params):
+      packed = packed_weights.pack_to_serve(
+        jax.device_put(bundle.params), weights, batch_invariant
+      )
       bundle = dataclasses.replace(bundle, params=jax.device_get(packed))
     self.bundle = bundle
-    self._weights = weights
+    self._weights = weights, batch_invariant
 
   @property
   def classes(self) -> tuple[str, ...]:
@@ -497,7 +508,7 @@ class Model:
     Raises:
       InputError: the model doesn't write text.
     """
-    return generate_lib.Generator.from_bundle(self.bundle, self._weights)
+    return generate_lib.Generator.from_bundle(self.bundle, *self._weights)
 
   @functools.cached_property
   def scorer(self) -> score_lib.Scorer:
@@ -566,6 +577,7 @@ def load(
   workdir: str | os.PathLike[str],
   checkpoint: str | int = 'best',
   weights: str = 'float32',
+  batch_invariant: bool = False,
 ) -> Model:
   """Opens a run, wherever its folder is now; its data needn't exist.
 
@@ -578,6 +590,8 @@ def load(
     weights: the format of the matrices in memory, one of generate.WEIGHTS:
       docs/compression.md. A file of launch.quantize is mapped; without one they
       are packed now.
+    batch_invariant: whether texts are the same to the bit in any batch, as of
+      generate.Generator.
 
   Raises:
     InputError: the folder has no run or no such checkpoint, or `weights` is
@@ -586,7 +600,7 @@ def load(
   generate_lib.check_weights(weights)
   compile_cache.keep()
   bundle = bundle_lib.read(workdir, checkpoint, weights=weights)
-  return Model(bundle, weights)
+  return Model(bundle, weights, batch_invariant)
 
 
 def read_image(path: str | os.PathLike[str], image: Any) -> np.ndarray:

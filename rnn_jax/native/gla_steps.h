@@ -9,24 +9,13 @@
 
 #include "bfloat16.h"
 #include "gla.h"
+#include "scratch.h"
 #include "vector.h"
 
 namespace rnn_jax {
 
 constexpr int kMostVectors = 8;   // in a block: as many as registers hold
 constexpr int64_t kUnits = 8;     // at least, where a single row has fewer
-
-inline int64_t rounded_up(int64_t x, int64_t multiple) {
-  return (x + multiple - 1) / multiple * multiple;
-}
-
-// Memory of a thread, reused for its next unit.
-inline float* scratch(int64_t floats) {
-  static thread_local std::vector<Vector> memory;
-  int64_t vectors = rounded_up(floats, kWidth) / kWidth;
-  if (static_cast<int64_t>(memory.size()) < vectors) memory.resize(vectors);
-  return reinterpret_cast<float*>(memory.data());
-}
 
 // Blocks of whole vectors of P's columns. They don't depend on the number of
 // threads, so sums over blocks don't either.

@@ -9,12 +9,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "activations.h"
 #include "rows.h"
+#include "scratch.h"
 #include "xla.h"
 
 namespace rnn_jax {
@@ -179,7 +179,7 @@ using Arrays = std::vector<float*>;
 enum Array : int64_t { kConstants, kMemory, kFirstInput };
 
 // Runs all instructions for a row. False: one isn't known.
-bool run_row(Numbers code, Arrays& arrays, int64_t row) {
+bool run_row(Numbers code, const Arrays& arrays, float* memory, int64_t row) {
   const int64_t* at = code.begin();
   while (at < code.end()) {
     const int64_t operation = at[0], axes = at[1], count = at[2];
@@ -187,7 +187,8 @@ bool run_row(Numbers code, Arrays& arrays, int64_t row) {
     at = sizes + axes;
     Operand operands[kMostOperands];
     for (int64_t i = 0; i < count; ++i, at += 3 + axes) {
-      operands[i] = {arrays[at[0]] + at[1] + row * at[2], at + 3};
+      float* first = at[0] == kMemory ? memory : arrays[at[0]];
+      operands[i] = {first + at[1] + row * at[2], at + 3};
     }
     if (!run_one(operation, axes, sizes, operands)) return false;
   }
@@ -215,10 +216,7 @@ ffi::Error program(ffi::ThreadPool threads, ffi::RemainingArgs inputs,
   }
   std::atomic<bool> known{true};
   for_each(pool_of(threads), rows, work, [&](int64_t row) {
-    std::unique_ptr<float[]> own(new float[memory]);
-    Arrays of_row = arrays;
-    of_row[kMemory] = own.get();
-    if (!run_row(code, of_row, row)) known = false;
+    if (!run_row(code, arrays, scratch(memory), row)) known = false;
   });
   if (!known) return ffi::Error::InvalidArgument("code: unknown operation");
   return ffi::Error::Success();

@@ -20,6 +20,7 @@ from rnn_jax.inference import predict
 from rnn_jax.inference import sampling
 from rnn_jax.models import packed_weights
 from rnn_jax.runs import bundle as bundle_lib
+from rnn_jax.serving import served as served_lib
 from tests.support import bundles
 from tests.support import classifiers
 from tests.support import tiny
@@ -251,3 +252,16 @@ def test_a_dialogue_model_chats_and_others_refuse(writer, classifier):
     writer.chat(said)
   with pytest.raises(errors.InputError, match='call predict'):
     classifier.chat(said)
+
+
+@pytest.mark.native
+def test_matrices_of_a_server_are_in_memory_once(writer):
+  """All that answers shares them: here, the arrays of the device."""
+  model = model_lib.Model(writer.bundle, batch_invariant=True)
+  assert packed_weights.is_wholly_packed(model.bundle.params)
+  generator = model.generator
+  served = served_lib.Served(generator, 'float32', (64,), {})
+  pairs = map(jax.tree.leaves, (generator.params, served.weights.params))
+  assert all(one is other for one, other in zip(*pairs, strict=True))
+  first, own = (x.score('a text')[0].logprob for x in (model, writer))
+  np.testing.assert_allclose(first, own, rtol=1e-5)
