@@ -26,12 +26,12 @@ PARTS = {
     'data.scaling': 'window',
     'data.length': 1024,
     'data.buckets': 1,
+    'data.batch_size': 16,
     'task.ridge': 0.01,
-    'model.width': 64,
-    'optimizer.ema_decay': 0.99,
-    'train.steps': 1200,
-    'train.checkpoint_every': 300,
-    'evaluate.every': 300,
+    'model.width': 128,
+    'optimizer.learning_rate': 3e-3,
+    'train.steps': 600,
+    'train.checkpoint_every': 200,
   },
   # A step sees five years.
   'weekly': {
@@ -41,6 +41,7 @@ PARTS = {
     'data.scaling': 'standard_window',
     'data.length': 1024,
     'data.buckets': 1,
+    'data.batch_size': 4,
     'task.ridge': 0.003,
     'model.width': 32,
     'train.steps': 200,
@@ -59,7 +60,6 @@ def get_config(part='hourly'):
   config.data.test_path = f'm4/{part.title()}-test.csv'
   config.data.held_out = (1, 0)
   config.data.log = True  # what is added to a logarithm multiplies
-  config.data.batch_size = 4
   config.data.workers = 0
 
   # The median, and an interval of 90 %.

@@ -13,6 +13,16 @@ means over the four horizons are xLSTM-Mixer .397, PatchTST .413 and DLinear
 from rnn_jax.experiments import grid
 
 HORIZONS = ('96', '192', '336', '720')
+# As it is trained, and what it begins with: the linear map by itself.
+MODELS = {
+  '': {},
+  '-linear': {
+    'optimizer.learning_rate': 1e-9,
+    'schedule.final_learning_rate': 0.0,
+    'train.steps': 1,
+    'schedule.warmup_steps': 1,
+  },
+}
 
 
 def get_grid():
@@ -21,7 +31,9 @@ def get_grid():
     title='ETTh1',
     config='configs/etth1.py',
     variants={
-      horizon: {'config': f'configs/etth1.py:{horizon}'} for horizon in HORIZONS
+      f'{horizon}{name}': {'config': f'configs/etth1.py:{horizon}', **own}
+      for horizon in HORIZONS
+      for name, own in MODELS.items()
     },
     metrics=(
       ('mse', 'lower', 'mean squared error'),
