@@ -21,7 +21,7 @@ from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.models import series
 
 PyTree = Any
-EVERY = 4
+EVERY = 5  # coprime to 24: of a day, each hour begins windows
 AT_ONCE = 512  # steps of a call
 Unit = Callable[[jax.Array, jax.Array], jax.Array | None]
 
