@@ -14,8 +14,8 @@ from rnn_jax import errors
 from rnn_jax import evaluation
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.data.text import tokenizer_training
+from rnn_jax.inference import chunks
 from rnn_jax.inference import model as model_lib
-from rnn_jax.inference import score as score_lib
 from tests.inference import runs
 from tests.inference import test_score
 from tests.support import corpora
@@ -72,7 +72,7 @@ def ask(kind, *arguments):
 @pytest.fixture(autouse=True)
 def _short_chunks(monkeypatch):
   """A text has several chunks."""
-  monkeypatch.setattr(score_lib, 'LENGTHS', (8, 32))
+  monkeypatch.setattr(chunks, 'LENGTHS', (8, 32))
 
 
 def summed(score, begin, end):

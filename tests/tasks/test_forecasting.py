@@ -364,7 +364,7 @@ def test_a_loss_has_its_unit(path, unit):
 
 def oracle_of_unit(forecasts, steps, unit):
   """Sums of loss, error, mse, mae and weights of a row, by their equations."""
-  loc, scale = (np.float64(x[0])[:, None] for x in forecasts[1:])
+  loc, scale = (np.float64(x[0])[:, :1] for x in forecasts[1:])
   numbers = [np.float64(x[0]) * scale + loc for x in forecasts.numbers]
   y = np.float64(steps.future_LxH)
   size = np.ones_like(loc)
