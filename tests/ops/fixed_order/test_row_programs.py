@@ -80,7 +80,9 @@ def test_operations_are_numpy_s_in_one_call(run, shape):
   for a, b in zip(jax.tree.leaves(made), jax.tree.leaves(wanted), strict=True):
     np.testing.assert_array_equal(a, b)
   assert text.count('"rnn_jax_row_program"') == 1
-  assert ' fusion(' not in text
+  # XLA copies a result that is only another view of an input.
+  fusions = [line for line in text.splitlines() if ' fusion(' in line]
+  assert all('calls=%wrapped_copy' in line for line in fusions)
 
 
 def test_nan_and_infinity():
