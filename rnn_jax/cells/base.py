@@ -161,6 +161,20 @@ def check_shards(config: config_lib.Config) -> None:
     )
 
 
+def check_channels(config: config_lib.Config, options: Any) -> None:
+  """Checks that devices can share the channels, options.inner_width, evenly.
+
+  Raises:
+    InputError: mesh.tensor doesn't divide them.
+  """
+  width, shards = options.resolve(config).inner_width, config.mesh.tensor
+  if shards > 1 and width % shards:
+    raise errors.InputError(
+      f'mesh.tensor={shards}: it must divide the {width} channels of '
+      f'cell.inner_width={options.inner_width}'
+    )
+
+
 def check_inputs(config: config_lib.Config) -> None:
   """Checks that all layers of a cell that stores inputs read the same width.
 

@@ -37,7 +37,6 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
-from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import devices
@@ -87,12 +86,7 @@ class Config(base.Config):
     """
     super().check(config)
     base.check_shards(config)
-    width = self.resolve(config).inner_width
-    if (shards := config.mesh.tensor) > 1 and width % shards:
-      raise errors.InputError(
-        f'mesh.tensor={shards}: it must divide the {width} channels of '
-        f'cell.inner_width={self.inner_width}'
-      )
+    base.check_channels(config, self)
 
   def resolve(self, config: config_lib.Config) -> Self:
     """Returns the options with the widths that follow from the model's."""

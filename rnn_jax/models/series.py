@@ -93,6 +93,10 @@ class Sizes(NamedTuple):
   categories: tuple[int, ...] = ()
   targets: int = 1
 
+  def by_target(self, x: jax.Array) -> jax.Array:
+    """Returns ...x(T W) as ...xTxW, and so what is to come."""
+    return x.reshape(*x.shape[:-1], self.targets, -1)
+
 
 class Covariates(NamedTuple):
   """What steps know besides readings, see data/batching/batch.py."""
@@ -277,11 +281,7 @@ class Forecaster(nn.Module):
 
   def _normalized(self, readings_BxLxW):
     """Returns (z_BxLxTxW, loc_BxLxT, scale_BxLxT), see `normalized`."""
-    return normalized(self._by_target(readings_BxLxW), self.normalize)
-
-  def _by_target(self, x):
-    """Returns an array with an axis of the targets, which its last one has."""
-    return x.reshape(*x.shape[:-1], self.sizes.targets, -1)
+    return normalized(self.sizes.by_target(readings_BxLxW), self.normalize)
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
@@ -300,10 +300,10 @@ class Forecaster(nn.Module):
       assert covariates is not None
       x_BxLx1xD = x_BxLxD.astype(jnp.float32)[:, :, None]
       known = nn.silu(self.known(masked(covariates.known_BxLxHxK)))
-      effect = self._by_target(self.effect(known * self.gate(x_BxLx1xD)))
+      effect = self.sizes.by_target(self.effect(known * self.gate(x_BxLx1xD)))
       effect_BxLxOxTxH = effect.transpose(0, 1, 4, 3, 2)
       out += effect_BxLxOxTxH.reshape(out.shape)
-    observed = self._by_target(~jnp.isnan(readings_BxLxW))
+    observed = self.sizes.by_target(~jnp.isnan(readings_BxLxW))
     center = self.anchors(z_BxLxTxW, observed) + self.direct(z_BxLxTxW)
     if self.numbers.counts:
       unit = jnp.maximum(loc, 1 / self.sizes.window)  # the least mean above 0

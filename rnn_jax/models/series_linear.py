@@ -40,12 +40,9 @@ def fit(
   """
   sizes, bound = model.sizes, model.bind({})
 
-  def by_target(x):
-    return x.reshape(*x.shape[:2], sizes.targets, -1)
-
   @jax.jit
   def products(readings_BxLxW, future_BxLxH, chosen_BxL):
-    windows, future = map(by_target, (readings_BxLxW, future_BxLxH))
+    windows, future = map(sizes.by_target, (readings_BxLxW, future_BxLxH))
     z, loc, scale = series.normalized(windows, model.normalize)
     loc, scale = loc[..., None], scale[..., None]
     y = (future - loc) / scale

@@ -176,4 +176,7 @@ if __name__ == '__main__':
   parser.add_argument('folder', type=pathlib.Path)
   parser.add_argument('--targets', default=','.join(TARGETS))
   given = parser.parse_args()
-  make(given.folder, given.targets.split(','))
+  wanted = given.targets.split(',')
+  if unknown := [name for name in wanted if name not in TARGETS]:
+    parser.error(f'--targets={unknown[0]}: choose from {", ".join(TARGETS)}')
+  make(given.folder, wanted)

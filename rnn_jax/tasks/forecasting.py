@@ -252,10 +252,7 @@ class Task(base.Task):
 
   def _unit_of_each(self, readings_BxLxW, scale_BxLxH):
     """Returns the scale of each reading in units of the loss, or None."""
-
-    def by_target(x):
-      return x.reshape(*x.shape[:2], self.model.sizes.targets, -1)
-
+    by_target = self.model.sizes.by_target
     scale_BxLxTxH = by_target(scale_BxLxH)
     unit = self._unit(by_target(readings_BxLxW), scale_BxLxTxH[..., :1])
     if unit is None:
