@@ -14,6 +14,7 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.series import covariates as covariates_lib
+from rnn_jax.data.series import fields
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import scaling
@@ -127,7 +128,7 @@ class Covariates:
         else 'this run has no data.static: leave it out',
       )
     values = {**given, **named}
-    return tuple(tables.text(values[x]) for x in self._data.static)
+    return tuple(fields.text(values[x]) for x in self._data.static)
 
   def begin(self, series: panel_lib.Series) -> covariates_lib.Scaled | None:
     """Returns the covariates of a series; None: the run has none.

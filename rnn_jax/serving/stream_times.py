@@ -13,9 +13,9 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.series import covariates as series_covariates
+from rnn_jax.data.series import fields
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel
-from rnn_jax.data.series import tables
 from rnn_jax.inference import covariates as covariates_lib
 from rnn_jax.inference import forecast as forecast_lib
 
@@ -269,7 +269,7 @@ def _places(grid, start, times, count, key='time', of='readings'):
     )
   times_N = np.array([_parse(grid, time, key) for time in times], np.int64)
   dated = bool(grid.unit)
-  begin = tables.shown(start, dated)
+  begin = fields.shown(start, dated)
   for n in np.flatnonzero(times_N < start):
     errors.refuse(key, times[n], f'the series begins at {begin}')
   for n in 1 + np.flatnonzero(np.diff(times_N) <= 0):

@@ -23,13 +23,15 @@ from typing import NamedTuple
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.data.series import fields
 from rnn_jax.data.series import labelled
+from rnn_jax.data.series import table_files
 from rnn_jax.data.series import tables
 
 KINDS = AUTO, LONG, ROWS = 'auto', 'long', 'rows'
 LABEL = 'label'
 READINGS, LABELS = 'X', 'y'  # the arrays of an .npz
-SUFFIXES = *tables.SUFFIXES, '.ts'
+SUFFIXES = *table_files.SUFFIXES, '.ts'
 SHOWN = 6  # channels in a message
 
 
@@ -75,7 +77,7 @@ def read(path: str, key: str, options: Options) -> Read:
   """
   read: Read | None = None
   names: dict[str, labelled.Series] = {}
-  for file in tables.existing(path, key, SUFFIXES):
+  for file in table_files.existing(path, key, SUFFIXES):
     if read is not None:  # all files are read as the first one
       options = options._replace(channels=read.channels, table=read.table)
     part = _read_file(file, options)
@@ -139,7 +141,7 @@ def label_of(series: labelled.Series, task: str) -> str:
 def _read_file(file, options):
   stem = os.path.splitext(os.path.basename(file))[0]
   if file.lower().endswith('.npz'):
-    arrays = tables.read_npz(file)
+    arrays = table_files.read_npz(file)
     if READINGS not in arrays:
       raise errors.InputError(
         f'{file}: it has {sorted(arrays)}: name the array of readings '
@@ -149,7 +151,7 @@ def _read_file(file, options):
     return _of_arrays(*given, file, f'{stem}-', options)
   if file.lower().endswith('.ts'):
     return _of_arrays(*_read_ts(file), file, f'{stem}-', options)
-  return _Table(*tables.read_frame(file), options).read()
+  return _Table(*table_files.read_frame(file), options).read()
 
 
 def _read_ts(file):
@@ -307,7 +309,7 @@ class _Table(tables.Table):
         str(name),
         raw.values_NxT,
         None if labels is None else [labels[n] for n in at],
-        None if place is None else [tables.shown(int(x), dated) for x in place],
+        None if place is None else [fields.shown(int(x), dated) for x in place],
         raw.where(0),
       )
       series.append(_checked(made, padded=False))
@@ -391,7 +393,7 @@ def _text(value):
   if isinstance(value, (float, np.floating)) and np.isfinite(value):
     value = int(value) if value == int(value) else float(value)
   text = str(value).strip()
-  return '' if text.lower() in tables.MISSING else text
+  return '' if text.lower() in fields.MISSING else text
 
 
 def _shown(channels):

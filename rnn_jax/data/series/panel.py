@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.data.series import fields
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import tables
 
@@ -48,7 +49,7 @@ def times(
     frequency.steps % frequency_lib.DAY
   )
   return [
-    tables.shown(int(time), bool(frequency.unit), whole_days)
+    fields.shown(int(time), bool(frequency.unit), whole_days)
     for time in frequency.times(start, places_N)
   ]
 
@@ -113,8 +114,8 @@ def _on_grid(raw, grid, key):
     n = int(off[0])
     raise errors.InputError(
       f'{raw.where(n)}: series {raw.name!r} has '
-      f'{tables.shown(int(raw.times_N[n]), raw.dated)}, and readings every '
-      f'{grid or grid.multiple} from {tables.shown(start, raw.dated)} on: '
+      f'{fields.shown(int(raw.times_N[n]), raw.dated)}, and readings every '
+      f'{grid or grid.multiple} from {fields.shown(start, raw.dated)} on: '
       f'correct the time, or give {key}'
     )
   length = int(places_N[-1]) + 1
@@ -179,8 +180,8 @@ def _after(old, new):
     if len(new.times_N) and new.times_N[0] <= old.times_N[-1]:
       raise errors.InputError(
         f'{new.where(0)}: series {new.name!r} begins at '
-        f'{tables.shown(int(new.times_N[0]), new.dated)}, and {old.file} has '
-        f'it up to {tables.shown(int(old.times_N[-1]), old.dated)}: give what '
+        f'{fields.shown(int(new.times_N[0]), new.dated)}, and {old.file} has '
+        f'it up to {fields.shown(int(old.times_N[-1]), old.dated)}: give what '
         'follows'
       )
     times_N = np.concatenate([old.times_N, new.times_N])

@@ -14,10 +14,7 @@ reading is missing; nothing is filled in. What can't be a reading or a time is
 refused with its file and line.
 """
 
-import csv
-import glob
 import os
-import re
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -25,15 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from rnn_jax import errors
-from rnn_jax.system import bounds
+from rnn_jax.data.series import fields
+from rnn_jax.data.series import table_files
 
 KINDS = 'auto', 'long', 'columns', 'rows'
-MISSING = '', 'na', 'nan', 'null', 'none', '<na>', 'nat'
 ID, TIME, VALUE = 'unique_id', 'ds', 'y'
 TIMES = TIME, 'date', 'datetime', 'timestamp', 'time'  # usual names
-SUFFIXES = '.csv', '.tsv', '.txt', '.parquet', '.npz'
-MAX_COLUMNS = 100_000
-HEADER = 2**24  # bytes of a header, at most
 SHOWN = 8  # columns in a message
 
 
@@ -102,7 +96,7 @@ def read(path: str, key: str, options: Options = DEFAULT) -> list[Raw]:
       file, the line and the remedy.
   """
   series: list[Raw] = []
-  for file in existing(path, key):
+  for file in table_files.existing(path, key):
     series += _read_file(file, key, options)
   names: dict[str, Raw] = {}
   for each in series:
@@ -155,78 +149,10 @@ def of_frame(frame: Any, options: Options) -> list[Raw]:
   return Table(frame, file, 0, options).series()
 
 
-def files(path: str, suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
-  """Returns the files that a path, a glob or a folder names; [] if none."""
-  if os.path.isdir(path):
-    path = os.path.join(glob.escape(path), '*')
-  elif os.path.exists(path):
-    return [path]
-  return sorted(x for x in glob.glob(path) if x.lower().endswith(suffixes))
-
-
-def existing(
-  path: str, key: str, suffixes: tuple[str, ...] = SUFFIXES
-) -> list[str]:
-  """Returns the files that a path, a glob or a folder names.
-
-  Raises:
-    InputError: there is none; `key` names the path in the message.
-  """
-  if not path:
-    errors.refuse(key, path, f'name a file, one of {suffixes}')
-  if not (found := files(path, suffixes)):
-    raise errors.InputError(
-      f'{key}={path!r} matches no file, one of {suffixes}; check the pattern '
-      f'(searched in {os.path.abspath(".")})'
-    )
-  for file in found:
-    if os.path.splitext(file)[1].lower() not in suffixes:
-      errors.refuse(key, file, f'its name ends with none of {suffixes}')
-    if not os.path.getsize(file):
-      errors.refuse(key, file, 'the file is empty: fill it')
-    bounds.check(4 * os.path.getsize(file), f'{key}={file}', 'split the file')
-  return found
-
-
 def _read_file(file, key, options):
   if file.lower().endswith('.npz'):
-    return _of_arrays(read_npz(file), file, options)
-  return Table(*read_frame(file), options).series()
-
-
-def read_frame(file: str) -> tuple[Any, str, int]:
-  """Returns (a CSV or Parquet table, its file, the line of its first row).
-
-  Raises:
-    InputError: it isn't a table.
-  """
-  if not file.lower().endswith('.parquet'):
-    return _read_csv(file), file, 2
-  import pandas as pd  # takes long to import
-
-  try:
-    return pd.read_parquet(file), file, 1
-  except (OSError, ValueError) as error:
-    raise errors.InputError(
-      f'{file}: not a Parquet table ({errors.first_line(error)}): restore a '
-      'copy'
-    ) from None
-
-
-def read_npz(file: str) -> dict[str, np.ndarray]:
-  """Returns the arrays of an .npz by their names.
-
-  Raises:
-    InputError: it isn't one.
-  """
-  try:
-    with np.load(file, allow_pickle=False) as given:
-      return {name: given[name] for name in given.files}
-  except (OSError, ValueError, KeyError) as error:
-    raise errors.InputError(
-      f'{file}: not an .npz of numbers ({errors.first_line(error)}): write it '
-      'with numpy.savez(FILE, name=array)'
-    ) from None
+    return _of_arrays(table_files.read_npz(file), file, options)
+  return Table(*table_files.read_frame(file), options).series()
 
 
 def _of_arrays(arrays, file, options):
@@ -256,38 +182,6 @@ def _of_arrays(arrays, file, options):
   return series
 
 
-def _read_csv(file):
-  """Returns a table of strings."""
-  import pandas as pd  # takes long to import
-
-  try:
-    with open(file, encoding='utf-8-sig', newline='') as opened:
-      header = opened.readline(HEADER)
-    delimiter = max(',;\t', key=header.count)
-    columns = header.count(delimiter) + 1
-    if columns > MAX_COLUMNS:
-      raise errors.InputError(
-        f'{file}:1: {columns:,} columns, more than {MAX_COLUMNS:,}: write a '
-        f'long table, {ID},{TIME},{VALUE}'
-      )
-    _check_names(next(csv.reader([header], delimiter=delimiter), []), file)
-    return pd.read_csv(
-      file,
-      dtype=str,
-      sep=delimiter,
-      encoding='utf-8-sig',
-      keep_default_na=False,
-      skip_blank_lines=False,
-      skipinitialspace=True,
-      index_col=False,
-    )
-  except UnicodeDecodeError:
-    raise errors.InputError(f'{file}: not UTF-8: write it as UTF-8') from None
-  except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-    reason = errors.first_line(error).removeprefix('Error tokenizing data. ')
-    raise errors.InputError(f'{file}: {reason}: correct that line') from None
-
-
 class Table:
   """A table and the place of its rows.
 
@@ -304,7 +198,7 @@ class Table:
     self._frame, self._file, self._options = frame, file, options
     self._columns = [str(name) for name in frame.columns]
     self._lines_N = np.arange(len(frame)) + first
-    _check_names(self._columns, file)
+    table_files.check_names(self._columns, file)
     if not len(frame):
       raise errors.InputError(f'{file}: it has no rows: give readings')
 
@@ -422,7 +316,7 @@ class Table:
       self._lacks('static', name)
     column = self._frame.iloc[:, self._columns.index(name)]
     codes_N, unique = pd.factorize(column)
-    texts = [*map(text, unique)]
+    texts = [*map(fields.text, unique)]
     missing = np.array([-1, *(-1 if x == '' else 0 for x in texts)])
     return name, np.where(missing[codes_N + 1] < 0, -1, codes_N), texts
 
@@ -436,7 +330,7 @@ class Table:
     for place in place_N[codes_N[place_N] != codes_N[place_N[0]]]:
       if (other := texts[codes_N[place]]) != first:
         raise errors.InputError(
-          f'{self._file}:{self._lines_N[place]}: series {series!r} has '
+          f'{self._where(place)}: series {series!r} has '
           f'{other[:40]!r} in the static column {column!r}, and {first[:40]!r} '
           f'in line {self._lines_N[place_N[0]]}: give one value a series'
         )
@@ -472,92 +366,13 @@ class Table:
     return _checked(raw, self._options)
 
   def _numbers(self, n):
-    """Returns a column as float64."""
-    import pandas as pd  # takes long to import
-
-    column = self._frame.iloc[:, n]
-    if pd.api.types.is_bool_dtype(column) or (
-      pd.api.types.is_numeric_dtype(column)
-    ):
-      return column.to_numpy(np.float64, na_value=np.nan)
-    values_N = pd.to_numeric(column, errors='coerce').to_numpy(
-      np.float64, na_value=np.nan, copy=True
-    )
-    known = np.isfinite(values_N)
-    # pandas is off by the last bit.
-    values_N[known] = column.to_numpy(object)[known].astype(np.float64)
-    for row in np.flatnonzero(np.isnan(values_N)):
-      given = column.iloc[row]
-      if not _is_missing(given):
-        raise errors.InputError(
-          f'{self._file}:{self._lines_N[row]}: column {self._columns[n]!r} has '
-          f"{str(given)[:40]!r}, which isn't a number: correct it, or leave "
-          'the field empty where it is missing'
-        )
-    return values_N
+    return fields.numbers(self._frame.iloc[:, n], self._columns[n], self._where)
 
   def _times(self, n):
-    """Returns (a column of times as int64, whether they are dates)."""
-    import pandas as pd  # takes long to import
+    return fields.times(self._frame.iloc[:, n], self._columns[n], self._where)
 
-    column, name = self._frame.iloc[:, n], self._columns[n]
-    if pd.api.types.is_integer_dtype(column):
-      return column.to_numpy(np.int64), False
-    if not pd.api.types.is_datetime64_any_dtype(column):
-      texts = column.astype(str)
-      if texts.str.fullmatch(r'-?\d{1,15}').all() and not (
-        texts.str.fullmatch(r'(1[6-9]|2[01])\d\d').all()
-        or texts.str.fullmatch(r'(1[6-9]|2[01])\d\d[01]\d[0-3]\d').all()
-      ):
-        return texts.astype(np.int64).to_numpy(), False
-      column = pd.to_datetime(
-        texts, errors='coerce', utc=True, format=_format_of(texts)
-      )
-    column = column.dt.tz_convert('UTC') if column.dt.tz else column
-    wrong = np.flatnonzero(column.isna())
-    if len(wrong):
-      given = str(self._frame.iloc[wrong[0], n])[:40]
-      raise errors.InputError(
-        f'{self._file}:{self._lines_N[wrong[0]]}: column {name!r} has '
-        f"{given!r}, which isn't a time from 1678 to 2261: write times as "
-        '2026-01-31 23:00:00, all in one form'
-      )
-    plain = column.dt.tz_localize(None) if column.dt.tz else column
-    try:
-      return plain.to_numpy('M8[ns]').astype(np.int64), True
-    except (ValueError, pd.errors.OutOfBoundsDatetime):
-      raise errors.InputError(
-        f'{self._file}: column {name!r} has a time out of 1678 to 2261: '
-        'correct it'
-      ) from None
-
-
-def _check_names(columns, file):
-  if len({*columns}) < len(columns):
-    twice = next(x for x in columns if columns.count(x) > 1)
-    raise errors.InputError(
-      f'{file}: two columns are named {twice!r}: rename one'
-    )
-
-
-def _format_of(texts):
-  """Returns the form that the first time has: ISO 8601, or what pandas sees."""
-  first = texts.iloc[0]
-  iso = len(first) >= 10 and first[:4].isdigit() and first[4] == '-'
-  return 'ISO8601' if iso else None
-
-
-def _is_missing(given):
-  return given is None or str(given).strip().lower() in MISSING
-
-
-def text(given: Any) -> str:
-  """Returns a value as text: '' if it is missing; 2.0 is '2'."""
-  if _is_missing(given):
-    return ''
-  plain = str(given).strip()
-  whole = re.fullmatch(r'(-?\d+)\.0+', plain, re.A)
-  return whole[1] if whole else plain
+  def _where(self, row):
+    return f'{self._file}:{self._lines_N[row]}'
 
 
 def _checked(raw, options):
@@ -600,7 +415,7 @@ def _checked(raw, options):
   wrong = np.flatnonzero(apart_N <= 0)
   if len(wrong):
     n = int(wrong[0]) + 1
-    time = shown(int(raw.times_N[n]), raw.dated)
+    time = fields.shown(int(raw.times_N[n]), raw.dated)
     if apart_N[n - 1]:
       raise errors.InputError(
         f'{raw.where(n)}: series {raw.name!r} has {time} after a later time: '
@@ -611,16 +426,6 @@ def _checked(raw, options):
       f'{raw.where(n - 1)}: keep one of them'
     )
   return raw
-
-
-def shown(time: int, dated: bool, whole_days: bool = False) -> str:
-  """Returns a time as text, of whole days without their hours."""
-  if not dated:
-    return str(time)
-  text = str(np.datetime64(time, 'ns')).replace('T', ' ')
-  for end in ('.000000000', ':00', ' 00:00' if whole_days else ':00'):
-    text = text.removesuffix(end) if len(text) > 16 or whole_days else text
-  return text
 
 
 def names_of(raws: Sequence[Raw]) -> list[str]:

@@ -24,6 +24,7 @@ from rnn_jax.data import columns
 from rnn_jax.data.series import labelled
 from rnn_jax.data.series import labelled_tables
 from rnn_jax.data.series import scaling
+from rnn_jax.data.series import table_files
 from rnn_jax.data.series import tables
 from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents as documents_lib
@@ -300,7 +301,7 @@ def _paths(data):
 
 
 def _files(path):
-  return tables.files(path, labelled_tables.SUFFIXES)
+  return table_files.files(path, labelled_tables.SUFFIXES)
 
 
 def _parts(data):

@@ -29,6 +29,7 @@ from rnn_jax.data.series import documents as series_lib
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import scaling
+from rnn_jax.data.series import table_files
 from rnn_jax.data.series import tables
 from rnn_jax.data.sources import base
 from rnn_jax.data.text import documents
@@ -265,7 +266,7 @@ def open_file(path: str, key: str, data: typing.Any) -> documents.Documents:
         'give a longer one',
       )
   return documents.whole(
-    series_lib.InMemorySeries(panel.series, begins, tables.files(path))
+    series_lib.InMemorySeries(panel.series, begins, table_files.files(path))
   )
 
 
@@ -337,7 +338,7 @@ def _stamps(data):
   """Returns what changes when a file does."""
   found = []
   for path in _paths(data):
-    for file in tables.files(path):
+    for file in table_files.files(path):
       status = os.stat(file)
       found.append((file, status.st_mtime_ns, status.st_size))
   return tuple(found)
