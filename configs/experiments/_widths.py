@@ -29,6 +29,11 @@ WIDTHS = {  # a cell's option, and its value in TEXT, SMALL and MQAR
   'rwkv7': ('value_width', 69, 4, 106),
 }
 CELLS = (REFERENCE, *WIDTHS)
+# Cells that only state_tracking.py has.
+WIDTHS |= {
+  'deltaproduct': ('value_width', 58, 15, 62),
+  'gated_deltaproduct': ('value_width', 43, 11, 46),
+}
 
 
 def of(cell: str, model: int) -> dict[str, int]:

@@ -54,8 +54,8 @@ def get_grid():
 
 
 def variant(name, task, steps):
-  """Returns the overrides of one of MODELS and a task."""
-  cell, own = MODELS[name]
+  """Returns the overrides of one of MODELS, or of a cell, and a task."""
+  cell, own = MODELS.get(name, (name, {}))
   fresh = {}
   if task != 'digits':  # which can't be generated
     source, _ = long_range.TASKS[task]

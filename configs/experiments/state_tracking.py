@@ -14,7 +14,12 @@ from rnn_jax.experiments import grid
 
 STEPS = {'parity': 1000, 'arithmetic': 3000, 'brackets': 3000}
 CELLS = ('simple_rnn', 'mamba2', 'deltanet', 'gated_deltanet', 'rwkv7')
-MODELS = (*CELLS, 'deltanet-beta_2', 'gated_deltanet-beta_2', 'lstm', 'gru')
+MODELS = (
+  *CELLS,
+  *('deltanet-beta_2', 'gated_deltanet-beta_2'),
+  *('deltaproduct', 'gated_deltaproduct'),  # with beta up to 2
+  *('lstm', 'gru'),
+)
 
 
 def get_grid():

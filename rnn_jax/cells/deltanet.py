@@ -24,4 +24,4 @@ class Cell(delta.Cell):
   """The cell; see the module's docstring."""
 
   def decay(self, parts: matrix.Parts) -> jax.Array:
-    return jnp.zeros_like(parts['beta'], jnp.float32)
+    return jnp.zeros((*parts['query'].shape[:3], 1))

@@ -105,6 +105,8 @@ VARIANTS = {
     {**SMALL, 'convolution': 3, 'norm_scale': True},
     {**SMALL, 'value_heads': 4},
   ),
+  'deltaproduct': ({**SMALL, 'householders': 3},),
+  'gated_deltaproduct': ({**SMALL, 'value_heads': 4, 'convolution': 3},),
   'kda': ({**SMALL, 'rank': 2},),
   'rwkv7': (
     {**SMALL, 'rank': 2},
@@ -150,6 +152,7 @@ IMPLS = {
   'mamba-0': ('chunked',),
   'rg_lru-0': ('chunked',),
   'kda-0': ('chunked',),
+  'gated_deltaproduct-0': ('chunked',),
   'rwkv7-0': ('chunked',),
 }
 CASES = {
@@ -167,7 +170,8 @@ SILENT = {'bdh-0'}  # the first step of a document sees nothing, and says so
 SOME = ('lstm-0', 'gla-0', 'kda-0', 'attention-0', 'mamba-0')
 # Those whose code has another row.
 LATER = {
-  *('attention-0', 'deltanet-0', 'gated_deltanet-0', 'gated_deltanet-1'),
+  *('attention-0', 'deltanet-0', 'deltaproduct-0'),
+  *('gated_deltanet-0', 'gated_deltanet-1'),
   *('gla-1', 'gru-1', 'hgrn2-0', 'latent_attention-0', 'mamba-1', 'mamba2-0'),
   *('min_lstm-0', 'mlstm-1', 'retnet-0', 'rg_lru-1', 'rwkv7-1'),
   *('simple_rnn-1', 'simple_rnn-2', 'slstm-1'),

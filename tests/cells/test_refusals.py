@@ -72,6 +72,9 @@ REFUSED = {  # of each cell: what is changed, the message or its beginning
   'deltanet': (
     ({'cell.max_beta': 3.0}, 'cell.max_beta=3.0: give a number above 0, up to'),
   ),
+  'deltaproduct': (
+    ({'cell.householders': 0}, 'cell.householders=0: give 1 or more'),
+  ),
   'gated_deltanet': (
     ({'cell.value_heads': 6}, 'cell.value_heads=6: cell.heads=4 must divide'),
     (

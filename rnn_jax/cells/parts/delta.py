@@ -111,17 +111,37 @@ class Cell(matrix.Cell):
     config = self.config
     extra, x = self.mix(extra, parts, starts_BxL)
     q, k, v = self.unmix(nn.silu(x)).values()
-    q, k = unit(q) * config.key_width**-0.5, unit(k)
+    beta = config.max_beta * self._write(parts)
+    return extra, self.channels_of(q, k, v, self.decay(parts), beta)
+
+  def _write(self, parts):
+    return jax.nn.sigmoid(parts['beta'].astype(jnp.float32))
+
+  def channels_of(
+    self,
+    q_BxLxHxK: jax.Array,
+    k_BxLxHxK: jax.Array,
+    v_BxLxHxP: jax.Array,
+    loga_BxLxHxK: jax.Array,
+    beta_BxLxH: jax.Array,
+  ) -> Channels:
+    """Returns queries and keys of norm 1, for each memory, with the others.
+
+    The values and rates of the memories that share a key are in its last axis.
+    """
+    config = self.config
+    q, k, v = unit(q_BxLxHxK), unit(k_BxLxHxK), v_BxLxHxP
     if config.memories != config.heads:
       shared = config.memories // config.heads
       q, k = (jnp.repeat(x, shared, 2) for x in (q, k))
       v = v.reshape(*v.shape[:2], config.memories, -1)
-    beta = config.max_beta * self._write(parts)
-    return extra, Channels(q, k, v, self.decay(parts), beta)
+    beta = beta_BxLxH.reshape(*v.shape[:3])
+    return Channels(q * config.key_width**-0.5, k, v, loga_BxLxHxK, beta)
 
-  def _write(self, parts):
-    raw_BxLxHx_ = parts['beta'].astype(jnp.float32)
-    return jax.nn.sigmoid(raw_BxLxHx_.reshape(*raw_BxLxHx_.shape[:2], -1))
+  @property
+  def chunk_length(self) -> int | None:
+    """The steps between the states that ops/delta stores."""
+    return chunk_length(self.plan)
 
   def run(
     self,
@@ -135,7 +155,7 @@ class Cell(matrix.Cell):
       *read,
       starts_BxL=starts_BxL,
       impl=impl,
-      chunk_length=chunk_length(self.plan),
+      chunk_length=self.chunk_length,
       operands=self.policy.of_recurrence(impl),
     )
 
@@ -151,5 +171,6 @@ class Cell(matrix.Cell):
 
   def gates(self, state: matrix.State, u_BxHxC: jax.Array) -> base.Gates:
     parts = matrix.split(u_BxHxC[:, None], self.config.widths)
-    loga, write = self.decay(parts)[:, 0], self._write(parts)[:, 0, :, None]
+    loga, write = self.decay(parts)[:, 0], self._write(parts)[:, 0]
+    write = write.reshape(write.shape[0], -1, 1)
     return base.Gates({'keep': jnp.exp(loga), 'write': write}, loga)

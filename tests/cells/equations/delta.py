@@ -24,6 +24,9 @@ def deltanet(params, x, c):
   return _run(params, x, c, {}, decay, finish)
 
 
+deltaproduct = deltanet
+
+
 def gated_deltanet(params, x, c):
   def decay(h, raw):
     rate = np.exp(params['log_rate'][h])
@@ -34,6 +37,9 @@ def gated_deltanet(params, x, c):
     return rms_norm(o) * scale * silu(raw)
 
   return _run(params, x, c, {'a': 1, 'g': c.value_width}, decay, finish)
+
+
+gated_deltaproduct = gated_deltanet
 
 
 def kda(params, x, c):
@@ -51,22 +57,28 @@ def kda(params, x, c):
 
 
 def _run(params, x, c, own, decay, finish):
-  """The docstring of parts/delta.py.
+  """The docstrings of parts/delta.py and, of n, parts/delta_product.py.
 
   `own` are the widths of what a head's projection has after q, k, v and beta:
   the inputs of `decay`, a of a head, and of `finish`, its output.
   """
   H, K, P = c.heads, c.key_width, c.value_width
   each = c.memories // H  # heads of values that share a key
+  n = getattr(c, 'householders', 1)
   sizes = {'q': K, 'k': K, 'v': P, 'beta': 1} | own
   u = (x @ params['projection']['kernel']).reshape(len(x), H, -1)
   if getattr(c, 'shared_gate', False):  # all heads read the same
     low = [x @ params[f'{name}_down']['kernel'] for name in c.shared]
     low = np.concatenate(low, -1)[:, None]
     u = np.concatenate([u, np.repeat(low, H, 1)], -1)
-  columns = {n: s if n in 'qk' else each * s for n, s in sizes.items()}
+  columns = {
+    name: size
+    * (1 if name in 'qk' else each)
+    * (n if name in ('k', 'v', 'beta') else 1)
+    for name, size in sizes.items()
+  }
   ends = np.cumsum([*columns.values()])[:-1]
-  first = 2 * K + each * P
+  first = K + n * (K + each * P)
   mixed = u[:, :, :first].reshape(len(x), -1)
   if 'taps' in params:
     mixed = common.convolve(mixed, params['taps'])
@@ -75,23 +87,29 @@ def _run(params, x, c, own, decay, finish):
   gates = {'keep': [], 'write': []}
   S = np.zeros((each * H, K, P))
   for t in range(len(x)):
-    keep, write = [], []
+    keep, write = [], np.zeros((H, n, each, 1))
     for h in range(each * H):
-      parts = np.split(u[t, h // each], ends)
+      place, part = divmod(h, each)
+      parts = np.split(u[t, place], ends)
       read = dict(zip(sizes, parts, strict=True))
-      for name in {*read} - {'q', 'k'}:
-        read[name] = np.split(read[name], each)[h % each]
-      q, k = unit(read['q']) / np.sqrt(K), unit(read['k'])
-      rate = sigmoid(read['beta'])
-      a = decay(h, read.get('a'))
-      decayed = np.diag(np.broadcast_to(a, K)) @ S[h]
-      erased = np.eye(K) - c.max_beta * rate * np.outer(k, k)
-      S[h] = erased @ decayed + c.max_beta * rate * np.outer(k, read['v'])
-      out[t, h] = finish(h, S[h].T @ q, read.get('g'))
+      a, g = (
+        np.split(read[name], each)[part] if name in read else None
+        for name in 'ag'
+      )
+      a = decay(h, a)
+      S[h] = np.diag(np.broadcast_to(a, K)) @ S[h]
+      for j in range(n):
+        k = unit(np.split(read['k'], n)[j])
+        v = read['v'].reshape(n, each, P)[j, part]
+        rate = sigmoid(read['beta'].reshape(n, each)[j, part])
+        erased = np.eye(K) - c.max_beta * rate * np.outer(k, k)
+        S[h] = erased @ S[h] + c.max_beta * rate * np.outer(k, v)
+        write[place, j, part] = rate
+      q = unit(read['q']) / np.sqrt(K)
+      out[t, h] = finish(h, S[h].T @ q, g)
       keep.append(a)
-      write.append(rate)
     gates['keep'].append(keep)
-    gates['write'].append(write)
+    gates['write'].append(write.reshape(-1, 1))
   return out.reshape(len(x), -1), gates
 
 
@@ -138,6 +156,17 @@ def _gated_deltanet(D, c):
   return _deltanet(D, c) + D * M * (P + 1) + 2 * M
 
 
+def _more(size):
+  """The parameters of a cell with n keys, values and rates, from those of 1."""
+
+  def of(D, c):
+    channels = c.heads * c.key_width + c.memories * c.value_width
+    own = D * (channels + c.memories) + c.convolution * channels
+    return size(D, c) + (c.householders - 1) * own
+
+  return of
+
+
 def _kda(D, c):
   H, K, P, R = c.heads, c.key_width, c.value_width, c.rank
   down = D * 2 * R * (1 if c.shared_gate else H)
@@ -157,6 +186,8 @@ def _rwkv7(D, c):
 SIZES = {
   'deltanet': _deltanet,
   'gated_deltanet': _gated_deltanet,
+  'deltaproduct': _more(_deltanet),
+  'gated_deltaproduct': _more(_gated_deltanet),
   'kda': _kda,
   'rwkv7': _rwkv7,
 }

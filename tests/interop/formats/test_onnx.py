@@ -198,7 +198,9 @@ def test_other_parts(name, tmp_path):
   assert_same(bundle, export(bundle, tmp_path / 'model'))
 
 
-@pytest.mark.parametrize('cell', ('simple_rnn', 'gated_deltanet'))
+@pytest.mark.parametrize(
+  'cell', ('simple_rnn', 'gated_deltanet', 'deltaproduct')
+)
 def test_an_older_opset_has_loops(cell, tmp_path):
   bundle = bundles.make(raw_config(cell))
   folder = export(bundle, tmp_path / 'model', opset=21)
