@@ -108,6 +108,7 @@ VARIANTS = {
   'deltaproduct': ({**SMALL, 'householders': 3},),
   'gated_deltaproduct': ({**SMALL, 'value_heads': 4, 'convolution': 3},),
   'kda': ({**SMALL, 'rank': 2},),
+  'gated_deltanet2': ({**SMALL, 'rank': 2, 'max_beta': 2.0},),
   'rwkv7': (
     {**SMALL, 'rank': 2},
     {**SMALL, 'rank': 2, 'rate_rank': 1, 'gate_rank': 3, 'shared_gate': True},
@@ -153,6 +154,7 @@ IMPLS = {
   'rg_lru-0': ('chunked',),
   'kda-0': ('chunked',),
   'gated_deltaproduct-0': ('chunked',),
+  'gated_deltanet2-0': ('chunked',),
   'rwkv7-0': ('chunked',),
 }
 CASES = {

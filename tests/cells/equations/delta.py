@@ -56,6 +56,30 @@ def kda(params, x, c):
   return _run(params, x, c, {'a': c.rank, 'g': c.rank}, decay, finish)
 
 
+def gated_deltanet2(params, x, c):
+  H, K, P = c.heads, c.key_width, c.value_width
+  u = (x @ params['projection']['kernel']).reshape(len(x), H, -1)
+  mixed, erase, write, low, out_low = np.split(
+    u, np.cumsum([2 * K + P, K, P, c.rank]), -1
+  )
+  mixed = silu(common.convolve(common.joined(mixed), params['taps']))
+  q, k, v = np.split(mixed.reshape(len(x), H, -1), [K, 2 * K], -1)
+  erase, write = sigmoid(erase), sigmoid(write)
+  keep, out = np.zeros_like(erase), np.zeros_like(v)
+  S = np.zeros((H, K, P))
+  for t, h in np.ndindex(len(x), H):
+    raw = low[t, h] @ params['decay_up'][h] + params['step_bias'][h]
+    keep[t, h] = np.exp(-np.exp(params['log_rate'][h]) * softplus(raw))
+    key, b = unit(k[t, h]), c.max_beta * erase[t, h]
+    erased = np.eye(K) - np.outer(key, b * key)
+    S[h] = erased @ np.diag(keep[t, h]) @ S[h]
+    S[h] += np.outer(key, write[t, h] * v[t, h])
+    o = rms_norm(S[h].T @ unit(q[t, h]) / np.sqrt(K))
+    gate = out_low[t, h] @ params['output_gate_up'][h]
+    out[t, h] = o * sigmoid(gate + params['output_gate_bias'][h])
+  return common.joined(out), {'keep': keep, 'erase': erase, 'write': write}
+
+
 def _run(params, x, c, own, decay, finish):
   """The docstrings of parts/delta.py and, of n, parts/delta_product.py.
 
@@ -174,6 +198,11 @@ def _kda(D, c):
   return _deltanet(D, c) + down + up
 
 
+def _gated_deltanet2(D, c):
+  gates = c.heads * (c.key_width + c.value_width)
+  return _kda(D, c) + D * (gates - c.heads)
+
+
 def _rwkv7(D, c):
   H, K, P, ranks = c.heads, c.key_width, c.value_width, c.ranks
   down = D * (1 if c.shared_gate else H) * sum(ranks.values())
@@ -189,5 +218,6 @@ SIZES = {
   'deltaproduct': _more(_deltanet),
   'gated_deltaproduct': _more(_gated_deltanet),
   'kda': _kda,
+  'gated_deltanet2': _gated_deltanet2,
   'rwkv7': _rwkv7,
 }

@@ -41,7 +41,8 @@ OPERATORS = {
   'gru': 'GRU',
   'lstm': 'LSTM',
   **dict.fromkeys(('mamba', 'qrnn', 'rg_lru'), 'Scan'),
-  **dict.fromkeys(('min_lstm', 'rhn', 'rwkv7', 'slstm'), 'Scan'),
+  **dict.fromkeys(('gated_deltanet2', 'rwkv7'), 'Scan'),
+  **dict.fromkeys(('min_lstm', 'rhn', 'slstm'), 'Scan'),
   **dict.fromkeys(('attention', 'latent_attention'), 'If'),
   'short_convolution': 'Concat',
 }  # in a row; of others LinearAttention
