@@ -33,6 +33,7 @@ CELLS = (REFERENCE, *WIDTHS)
 WIDTHS |= {
   'deltaproduct': ('value_width', 58, 15, 62),
   'gated_deltaproduct': ('value_width', 43, 11, 46),
+  'mamba3': ('value_width', 71, 29, 93),
 }
 
 

@@ -17,7 +17,7 @@ CELLS = ('simple_rnn', 'mamba2', 'deltanet', 'gated_deltanet', 'rwkv7')
 MODELS = (
   *CELLS,
   *('deltanet-beta_2', 'gated_deltanet-beta_2'),
-  *('deltaproduct', 'gated_deltaproduct'),  # with beta up to 2
+  *('deltaproduct', 'gated_deltaproduct', 'mamba3'),
   *('lstm', 'gru'),
 )
 

@@ -65,16 +65,22 @@ def rotate_neighbours(
   """Returns x with neighbouring channels rotated, BxLxHxK in float32.
 
   Args:
-    x_BxLxHxK: vectors of an even K.
-    cos_BxLxK: cosines of K/2 angles, of `angles` or `table`; their B may be 1.
+    x_BxLxHxK: vectors.
+    cos_BxLxK: cosines of up to K/2 angles, of `angles` or `table`; their B may
+      be 1. BxLxHxK: of each head. Channels without an angle aren't rotated.
     sin_BxLxK: their sines.
   """
-  pairs = x_BxLxHxK.astype(jnp.float32)
-  pairs = pairs.reshape(*pairs.shape[:-1], -1, 2)
+  cos, sin = (
+    table if table.ndim == 4 else table[:, :, None]
+    for table in (cos_BxLxK, sin_BxLxK)
+  )
+  x = x_BxLxHxK.astype(jnp.float32)
+  width = 2 * cos.shape[-1]
+  rest = [x[..., width:]] if width < x.shape[-1] else []
+  pairs = x[..., :width].reshape(*x.shape[:-1], -1, 2)
   a, b = pairs[..., 0], pairs[..., 1]
-  cos, sin = cos_BxLxK[:, :, None], sin_BxLxK[:, :, None]
   rotated = jnp.stack([a * cos - b * sin, a * sin + b * cos], -1)
-  return rotated.reshape(x_BxLxHxK.shape)
+  return jnp.concatenate([rotated.reshape(*x.shape[:-1], width), *rest], -1)
 
 
 def angles(

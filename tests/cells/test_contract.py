@@ -72,6 +72,10 @@ VARIANTS = {
   'mamba2': (
     {**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3, 'norm_scale': True},
   ),
+  'mamba3': (
+    {**SMALL, 'heads': 4, 'groups': 2, 'output_norm': True}
+    | {'norm_scale': True},
+  ),
   'mamba2_attention': (
     {
       'mamba2': {**SMALL, 'heads': 4, 'groups': 2, 'norm': 'none'}
@@ -133,6 +137,7 @@ OTHERS = {
   ),
   'qrnn': ({'pooling': 'f'}, {'pooling': 'ifo', 'taps': 1}),
   'mamba2': ({**SMALL, 'norm': 'before', 'norm_scale': True, 'min_step': 0.8},),
+  'mamba3': ({**SMALL, 'key_width': 5, 'angles': 2},),
   'rhn': ({'depth': 3},),
   'lstm': ({},),
   'bdh': (
@@ -151,6 +156,7 @@ IMPLS = {
   'qrnn-0': ('chunked',),
   'bdh-0': ('chunked',),
   'mamba-0': ('chunked',),
+  'mamba3-0': ('chunked',),
   'rg_lru-0': ('chunked',),
   'kda-0': ('chunked',),
   'gated_deltaproduct-0': ('chunked',),
@@ -457,7 +463,7 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
   assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
 
 
-SHARDED = 'attention-1', 'gated_deltanet-1', 'mamba2_attention-0'
+SHARDED = 'attention-1', 'gated_deltanet-1', 'mamba2_attention-0', 'mamba3-0'
 
 
 @pytest.mark.slow

@@ -119,6 +119,16 @@ REFUSED = {  # of each cell: what is changed, the message or its beginning
     ({'mesh.tensor': 2}, 'cell.groups=1: mesh.tensor=2 must divide it'),
     ({'cell.convolution': 0}, 'cell.convolution=0: give 1'),
   ),
+  'mamba3': (
+    ({'cell.groups': 3}, 'cell.groups=3: it must divide cell.heads=4'),
+    ({'mesh.tensor': 2}, 'cell.groups=1: mesh.tensor=2 must divide it'),
+    ({'cell.angles': 9}, 'cell.angles=9: give up to 8'),
+    ({'cell.key_width': 1}, 'cell.key_width=1: give 2 or more'),
+    (
+      {'cell.norm_scale': True},
+      'cell.norm_scale=True: it has no effect without cell.output_norm',
+    ),
+  ),
   'mamba': (
     (
       {'mesh.tensor': 3},

@@ -91,6 +91,46 @@ def mamba2(params, x, c):
   return joined(rms_norm(o * gate) * scale(params)), {'keep': a}
 
 
+def mamba3(params, x, c):
+  G, H, K, P = c.groups, c.heads, c.key_width, c.value_width
+  each, A = H // G, c.rotations
+  widths = each * P, each * P, K, K, each, each, each, A
+  gate, v, k, q, d, r, m, z = project(params, x, G, *widths)
+  d, r, m = (part.reshape(len(x), H) for part in (d, r, m))
+  dt, m = softplus(d + params['dt_bias']), sigmoid(m)
+  a = np.exp(-dt * np.maximum(softplus(r), 1e-4))
+  k, q = (
+    np.repeat(rms_norm(part) * params[f'{name}_scale'], each, 1)
+    + params[f'{name}_bias']
+    for name, part in (('key', k), ('query', q))
+  )
+  angle = np.pi * np.cumsum(dt[..., None] * np.repeat(np.tanh(z), each, 1), 0)
+  k, q = (_turned(part, angle) for part in (k, q))
+  v, gate = (part.reshape(len(x), H, P) for part in (v, gate))
+  S, out = np.zeros((H, K, P)), np.zeros((len(x), H, P))
+  for t, h in np.ndindex(len(x), H):
+    S[h] *= a[t, h]
+    if t:
+      old = a[t, h] * (1 - m[t, h]) * dt[t, h]
+      S[h] += old * np.outer(k[t - 1, h], v[t - 1, h])
+    S[h] += m[t, h] * dt[t, h] * np.outer(k[t, h], v[t, h])
+    o = S[h].T @ q[t, h] + params['skip'][h] * v[t, h]
+    if c.output_norm:
+      o = rms_norm(o) * (params['norm']['scale'][h] if c.norm_scale else 1)
+    out[t, h] = o * silu(gate[t, h])
+  return joined(out), {'keep': a[..., None], 'new': m[..., None]}
+
+
+def _turned(x, angle):
+  """Neighbours as complex numbers, the first of them turned."""
+  width = 2 * angle.shape[-1]
+  pairs = x[..., :width:2] + 1j * x[..., 1:width:2]
+  pairs = pairs * np.exp(1j * angle)
+  made = x.copy()
+  made[..., :width:2], made[..., 1:width:2] = pairs.real, pairs.imag
+  return made
+
+
 def mamba2_attention(params, x, c):
   mixed, gates = mamba2(params['mamba2'], x, c.mamba2)
   seen, _ = attention.attention(params['attention'], x, c.attention)
@@ -189,6 +229,12 @@ def _mamba2(D, c):
   return projected + (c.convolution + 1) * E + 3 * H + H * P * D + norm
 
 
+def _mamba3(D, c):
+  G, H, K, P = c.groups, c.heads, c.key_width, c.value_width
+  projected = D * (H * (2 * P + 3) + G * (2 * K + c.rotations))
+  return projected + 2 * (G + H) * K + 2 * H + H * P * D + H * _scale(c)
+
+
 def _mamba(D, c):
   S, K, R = c.inner_width, c.key_width, c.rank
   of_channel = c.convolution + c.convolution_bias + K + 2
@@ -207,6 +253,7 @@ SIZES = {
   'hgrn2': lambda D, c: 2 * c.heads * (c.key_width + c.value_width) * D,
   'retnet': _attention,
   'mamba2': _mamba2,
+  'mamba3': _mamba3,
   'mamba2_attention': lambda D, c: (
     _mamba2(D, c.mamba2) + attention.SIZES['attention'](D, c.attention)
   ),

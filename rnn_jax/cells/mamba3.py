@@ -1,0 +1,268 @@
+"""Mamba-3: a state space model with the trapezoidal rule and rotating keys.
+
+    [g, v, k, q, d, r, l, z] = W x
+    dt = softplus(d + b_dt)      a = exp(-dt softplus(r))      m = sigmoid(l)
+    k <- rms_norm(k) * s_k + b_k             q <- rms_norm(q) * s_q + b_q
+    p_t = p_{t-1} + dt_t tanh(z_t) / 2       k, q rotated by p_t turns
+
+    S' = a_t (S_{t-1} + (1 - m_t) dt_t k_{t-1} v_{t-1}^T)
+    S_t = S' + m_t dt_t k_t v_t^T
+    o_t = S_t^T q_t + D_h v_t                y = W_o [o * silu(g)]
+
+k and q are B and C in the paper. The input is integrated over a step by the
+trapezoidal rule, with the weight m at the step's end; m = 1 is Mamba-2's rule.
+Pairs of neighbouring key channels, `angles` of them, rotate, each by its own
+angle: the state is that of a complex state space model. There is no short
+convolution. The heads of a group share k, q, z and s; b, dt, r and m are of
+each head. With `output_norm` it is rms_norm(o) * silu(g), of each head. Devices
+that share heads have whole groups. The form with several inputs and outputs,
+MIMO, isn't available.
+
+It is the recurrence of ops/gla, one step late: with w_t = m_t dt_t,
+
+    J_t = a_t J_{t-1} + a_t (w_{t-1} + (1 - m_t) dt_t) k_{t-1} v_{t-1}^T
+    S_t = J_t + w_t k_t v_t^T
+
+where S before the first step of a call has its w k v^T already, so there w = 0.
+
+Shapes: v, g, o BxLxHxP, q, k BxLxGxK and z, p BxLxGxA of G groups, p BxLxHxA,
+dt, a, m BxLxH; the state is S, BxHxKxP, and p, k and v of the last step.
+Source: Lahoti et al., "Mamba-3: Improved Sequence Modeling using State Space
+Principles", 2026.
+"""
+
+import dataclasses
+from typing import ClassVar
+from typing import NamedTuple
+from typing import Self
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnn_jax import config as config_lib
+from rnn_jax.cells import base
+from rnn_jax.cells.parts import matrix
+from rnn_jax.ops import devices
+from rnn_jax.ops import rotary
+
+LOGICAL_AXES = matrix.LOGICAL_AXES | {
+  'key_scale': 'Hx_',
+  'query_scale': 'Hx_',
+  'key_bias': 'Hx_',
+  'query_bias': 'Hx_',
+  'dt_bias': 'H',
+  'skip': 'H',
+  'norm/scale': 'Hx_',
+}
+SLOWEST = 1e-4  # softplus(r) is never below it
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(matrix.Config):
+  """Options of the cell, section `cell` of a config."""
+
+  groups: int = config_lib.option(1, minimum=1)  # of heads, which share keys
+  # Pairs of key channels that rotate; 0: half of the channels.
+  angles: int = config_lib.option(0, minimum=0)
+  output_norm: bool = False
+  norm_scale: bool = config_lib.option(False, needs='cell.output_norm')
+
+  scaled_axes: ClassVar[tuple[int, ...]] = (-2, -1)
+  excludes: ClassVar[tuple[str, ...]] = ('mesh.sequence!=1',)
+
+  def check(self, config: config_lib.Config) -> None:
+    """Checks the options against each other and the whole config.
+
+    Raises:
+      InputError: names the key, the value and the remedy.
+    """
+    if self.heads % self.groups:
+      self._refuse('groups', f'it must divide cell.heads={self.heads}')
+    if self.key_width < 2:
+      self._refuse('key_width', 'give 2 or more: pairs of them rotate')
+    if 2 * self.angles > self.key_width:
+      self._refuse('angles', f'give up to {self.key_width // 2}')
+    if (shards := config.mesh.tensor) > 0 and self.groups % shards:
+      self._refuse('groups', f'mesh.tensor={shards} must divide it')
+    super().check(config)
+
+  def of_shard(self, shards: int) -> Self:
+    own = super().of_shard(shards)
+    return dataclasses.replace(own, groups=self.groups // shards)
+
+  @property
+  def rotations(self) -> int:
+    """A: the angles of a group."""
+    return self.angles or max(1, self.key_width // 4)
+
+  @property
+  def widths(self) -> dict[str, int]:
+    """The channels of each part of one group's projection."""
+    heads = self.heads // self.groups
+    return {
+      'output_gate': heads * self.value_width,
+      'value': heads * self.value_width,
+      'key': self.key_width,
+      'query': self.key_width,
+      'dt': heads,
+      'rate': heads,
+      'new': heads,
+      'angle': self.rotations,
+    }
+
+
+class Last(NamedTuple):
+  """What the next step needs of the last one."""
+
+  turns_BxHxA: jax.Array
+  k_BxHxK: jax.Array
+  v_BxHxP: jax.Array
+
+
+class _Read(NamedTuple):
+  """The inputs of the recurrence, one step late, and what S_t adds to J_t."""
+
+  late: matrix.Channels
+  v_BxLxHxP: jax.Array
+  own_BxLxH: jax.Array  # w k . q
+  key_BxHxK: jax.Array  # w k of the last step
+
+
+class Cell(matrix.Cell):
+  """The cell; see the module's docstring. `extra` is Last."""
+
+  def setup(self) -> None:
+    super().setup()
+    config, ones = self.config, nn.initializers.ones
+    each = config.groups, config.key_width
+    self.scales = tuple(
+      self.param(f'{name}_scale', ones, each) for name in ('key', 'query')
+    )
+    each = config.heads, config.key_width
+    self.biases = tuple(
+      self.param(f'{name}_bias', ones, each) for name in ('key', 'query')
+    )
+    self.dt_bias = self.param('dt_bias', matrix.init_steps, (config.heads,))
+    self.skip = self.param('skip', ones, (config.heads,))
+
+  @property
+  def units_per_step(self) -> int:
+    return self.config.groups
+
+  def init_extra(self, B: int) -> Last:
+    config = self.config
+    widths = config.rotations, config.key_width, config.value_width
+    return Last(*(jnp.zeros((B, config.heads, width)) for width in widths))
+
+  def extra_axes(self) -> Last:
+    return Last._make(3 * ('BxH',))
+
+  def read(
+    self, extra: Last, parts: matrix.Parts, starts_BxL: jax.Array | None
+  ) -> tuple[Last, _Read]:
+    dt, loga, new = self._rates(parts)
+    turn = dt[..., None] * jnp.tanh(self._of_heads(parts['angle'])) / 2
+    turns = _add_up(extra.turns_BxHxA, turn, starts_BxL)
+    k, q = self._keys_and_queries(parts)
+    weight = new * dt
+    own = weight * jnp.sum(k * q, -1)
+    angle = 2 * jnp.pi * turns
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    k, q = (rotary.rotate_neighbours(x, cos, sin) for x in (k, q))
+    v = parts['value'].reshape(*dt.shape, -1)
+    write = _late(jnp.zeros_like(weight[:, 0]), weight) + (1 - new) * dt
+    if starts_BxL is not None:  # nothing of another document
+      write = jnp.where(starts_BxL[..., None] != 0, 0.0, write)
+    write = (jnp.exp(loga) * write)[..., None]
+    late = matrix.Channels(
+      q.astype(v.dtype),
+      (write * _late(extra.k_BxHxK, k)).astype(v.dtype),
+      _late(extra.v_BxHxP, v),
+      loga[..., None],
+    )
+    last = Last(turns[:, -1], k[:, -1], v[:, -1].astype(jnp.float32))
+    return last, _Read(late, v, own, weight[:, -1, :, None] * k[:, -1])
+
+  def _rates(self, parts):
+    """Returns dt, log a and m, BxLxH."""
+    step, rate, new = (
+      parts[name].astype(jnp.float32).reshape(*parts[name].shape[:2], -1)
+      for name in ('dt', 'rate', 'new')
+    )
+    dt = jax.nn.softplus(step + self.dt_bias[None, None])
+    loga = -dt * jnp.maximum(jax.nn.softplus(rate), SLOWEST)
+    return dt, loga, jax.nn.sigmoid(new)
+
+  def _keys_and_queries(self, parts):
+    """Returns k and q before their rotation, BxLxHxK in float32."""
+    made = []
+    names = 'key', 'query'
+    for name, scale, bias in zip(names, self.scales, self.biases, strict=True):
+      x = parts[name].astype(jnp.float32)
+      square = jnp.mean(x * x, -1, keepdims=True)
+      x = x * jax.lax.rsqrt(square + self.config.norm_epsilon)
+      made.append(self._of_heads(x * scale[None, None]) + bias[None, None])
+    return made
+
+  def _of_heads(self, x_BxLxGxC):
+    """Returns x of each head, in float32, from that of each group."""
+    heads = self.config.heads // self.config.groups
+    return jnp.repeat(x_BxLxGxC.astype(jnp.float32), heads, 2)
+
+  def run(
+    self,
+    memory_BxHxKxP: jax.Array,
+    read: _Read,
+    starts_BxL: jax.Array | None,
+    impl: str,
+  ) -> tuple[jax.Array, jax.Array]:
+    memory, o = super().run(memory_BxHxKxP, read.late, starts_BxL, impl)
+    v = read.v_BxLxHxP
+    last = v[:, -1].astype(jnp.float32)
+    memory = memory + read.key_BxHxK[..., None] * last[:, :, None]
+    return memory, o + (read.own_BxLxH[..., None] * v).astype(o.dtype)
+
+  def finish(
+    self,
+    o_BxLxHxP: jax.Array,
+    parts: matrix.Parts,
+    read: _Read,
+    extra: Last,
+  ) -> jax.Array:
+    del extra
+    o = o_BxLxHxP + self.skip[None, None, :, None] * read.v_BxLxHxP
+    gate = nn.silu(parts['output_gate'].reshape(o.shape))
+    return self.gated(o, gate) if self.config.output_norm else o * gate
+
+  def gates(self, state: matrix.State, u_BxGxC: jax.Array) -> base.Gates:
+    parts = matrix.split(u_BxGxC[:, None], self.config.widths)
+    _, loga, new = (x[:, 0, :, None] for x in self._rates(parts))
+    return base.Gates({'keep': jnp.exp(loga), 'new': new}, loga)
+
+
+def _late(first_BxHxC, x_BxLxHxC):
+  """Returns x of the step before each, from that before the first."""
+  first = first_BxHxC[:, None].astype(x_BxLxHxC.dtype)
+  return jnp.concatenate([first, x_BxLxHxC[:, :-1]], 1)
+
+
+def _add_up(turns_BxHxA, turn_BxLxHxA, starts_BxL):
+  """Returns the turns after each step, less whole ones: log L rounds."""
+  if starts_BxL is None:
+    starts_BxL = jnp.zeros(turn_BxLxHxA.shape[:2], bool)
+  starts = (starts_BxL != 0)[..., None, None]
+
+  def wrap(turns):  # to -.5 to .5, where float32 has the most digits
+    return turns - jnp.floor(turns + 0.5)
+
+  def compose(first, second):
+    (start_1, turns_1), (start_2, turns_2) = first, second
+    turns = jnp.where(start_2, turns_2, turns_1 + turns_2)
+    return start_1 | start_2, wrap(turns)
+
+  before = jnp.where(starts[:, 0], 0.0, turns_BxHxA)
+  first = turn_BxLxHxA[:, :1] + before[:, None]
+  turn = wrap(jnp.concatenate([first, turn_BxLxHxA[:, 1:]], 1))
+  scan = devices.current().associative_scan
+  return scan(compose, (starts, turn), axis=1)[1]
