@@ -72,6 +72,9 @@ VARIANTS = {
   'mamba2': (
     {**SMALL, 'heads': 4, 'groups': 2, 'convolution': 3, 'norm_scale': True},
   ),
+  'log_linear_mamba2': (
+    {**SMALL, 'heads': 4, 'groups': 2, 'levels': 3, 'norm': 'none'},
+  ),
   'mamba3': (
     {**SMALL, 'heads': 4, 'groups': 2, 'output_norm': True}
     | {'norm_scale': True},
@@ -111,6 +114,7 @@ VARIANTS = {
   ),
   'deltaproduct': ({**SMALL, 'householders': 3},),
   'gated_deltaproduct': ({**SMALL, 'value_heads': 4, 'convolution': 3},),
+  'log_linear_gated_deltanet': ({**SMALL, 'value_heads': 4, 'levels': 3},),
   'kda': ({**SMALL, 'rank': 2},),
   'gated_deltanet2': ({**SMALL, 'rank': 2, 'max_beta': 2.0},),
   'rwkv7': (
@@ -157,6 +161,8 @@ IMPLS = {
   'bdh-0': ('chunked',),
   'mamba-0': ('chunked',),
   'mamba3-0': ('chunked',),
+  'log_linear_mamba2-0': ('chunked',),
+  'log_linear_gated_deltanet-0': ('chunked',),
   'rg_lru-0': ('chunked',),
   'kda-0': ('chunked',),
   'gated_deltaproduct-0': ('chunked',),
@@ -181,7 +187,8 @@ LATER = {
   *('attention-0', 'deltanet-0', 'deltaproduct-0'),
   *('gated_deltanet-0', 'gated_deltanet-1'),
   *('gla-1', 'gru-1', 'hgrn2-0', 'latent_attention-0', 'mamba-1', 'mamba2-0'),
-  *('min_lstm-0', 'mlstm-1', 'retnet-0', 'rg_lru-1', 'rwkv7-1'),
+  *('log_linear_gated_deltanet-0', 'min_lstm-0', 'mlstm-1', 'retnet-0'),
+  *('rg_lru-1', 'rwkv7-1'),
   *('simple_rnn-1', 'simple_rnn-2', 'slstm-1'),
 }
 

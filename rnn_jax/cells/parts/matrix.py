@@ -94,8 +94,13 @@ class Config(base.Config):
 
   @property
   def memories(self) -> int:
-    """H of the state and of the values; `heads`, unless they share keys."""
+    """H of the values and of the state; `heads`, unless they share keys."""
     return self.heads
+
+  @property
+  def states(self) -> int:
+    """H of the state; `memories`, unless each has several states."""
+    return self.memories
 
   @property
   def widths(self) -> dict[str, int]:
@@ -265,7 +270,7 @@ class Cell(base.ParallelCell):
 
   def init_state(self, B: int) -> State:
     config = self.config
-    shape = (B, config.memories, config.key_width, self.columns)
+    shape = (B, config.states, config.key_width, self.columns)
     return State(jnp.zeros(shape), self.init_extra(B))
 
   def state_axes(self) -> State:

@@ -43,3 +43,14 @@ def rotated(x, t, base):
 def joined(x):
   """The heads of each step in one row."""
   return x.reshape(len(x), -1)
+
+
+def level_weights(lambdas, t, length):
+  """What log-linear attention multiplies each step of a row by, at t."""
+  last = len(lambdas) - 1
+  return np.array(
+    [
+      lambdas[min((t ^ s).bit_length(), last)] if s <= t else 0.0
+      for s in range(length)
+    ]
+  )

@@ -36,10 +36,12 @@ def gated_deltanet(params, x, c):
     scale = params['norm']['scale'] if c.norm_scale else 1.0
     return rms_norm(o) * scale * silu(raw)
 
-  return _run(params, x, c, {'a': 1, 'g': c.value_width}, decay, finish)
+  levels = {'l': c.weights} if hasattr(c, 'levels') else {}
+  own = {'a': 1, 'g': c.value_width} | levels
+  return _run(params, x, c, own, decay, finish)
 
 
-gated_deltaproduct = gated_deltanet
+gated_deltaproduct = log_linear_gated_deltanet = gated_deltanet
 
 
 def kda(params, x, c):
@@ -81,10 +83,12 @@ def gated_deltanet2(params, x, c):
 
 
 def _run(params, x, c, own, decay, finish):
-  """The docstrings of parts/delta.py and, of n, parts/delta_product.py.
+  """The docstring of parts/delta.py; what each step wrote is kept apart.
 
-  `own` are the widths of what a head's projection has after q, k, v and beta:
-  the inputs of `decay`, a of a head, and of `finish`, its output.
+  With `householders` it is that of parts/delta_product.py, with `levels` that
+  of parts/log_linear.py. `own` are the widths of what a head's projection has
+  after q, k, v and beta: the inputs of `decay`, a of a head, of `finish`, its
+  output, and of the weights of levels.
   """
   H, K, P = c.heads, c.key_width, c.value_width
   each = c.memories // H  # heads of values that share a key
@@ -109,16 +113,16 @@ def _run(params, x, c, own, decay, finish):
   u[:, :, :first] = silu(mixed).reshape(len(x), H, -1)
   out = np.zeros((len(x), each * H, P))
   gates = {'keep': [], 'write': []}
-  S = np.zeros((each * H, K, P))
+  S = np.zeros((each * H, len(x), K, P))
   for t in range(len(x)):
     keep, write = [], np.zeros((H, n, each, 1))
     for h in range(each * H):
       place, part = divmod(h, each)
       parts = np.split(u[t, place], ends)
       read = dict(zip(sizes, parts, strict=True))
-      a, g = (
+      a, g, levels = (
         np.split(read[name], each)[part] if name in read else None
-        for name in 'ag'
+        for name in 'agl'
       )
       a = decay(h, a)
       S[h] = np.diag(np.broadcast_to(a, K)) @ S[h]
@@ -127,10 +131,15 @@ def _run(params, x, c, own, decay, finish):
         v = read['v'].reshape(n, each, P)[j, part]
         rate = sigmoid(read['beta'].reshape(n, each)[j, part])
         erased = np.eye(K) - c.max_beta * rate * np.outer(k, k)
-        S[h] = erased @ S[h] + c.max_beta * rate * np.outer(k, v)
+        S[h] = erased @ S[h]
+        S[h, t] += c.max_beta * rate * np.outer(k, v)
         write[place, j, part] = rate
       q = unit(read['q']) / np.sqrt(K)
-      out[t, h] = finish(h, S[h].T @ q, g)
+      weights = np.ones(len(x))
+      if levels is not None:
+        lambdas = softplus(params['level_scale'][h] * levels)
+        weights = common.level_weights(lambdas, t, len(x))
+      out[t, h] = finish(h, np.einsum('s,skp,k->p', weights, S[h], q), g)
       keep.append(a)
     gates['keep'].append(keep)
     gates['write'].append(write.reshape(-1, 1))
@@ -180,6 +189,10 @@ def _gated_deltanet(D, c):
   return _deltanet(D, c) + D * M * (P + 1) + 2 * M
 
 
+def _log_linear_gated_deltanet(D, c):
+  return _gated_deltanet(D, c) + (D + 1) * c.memories * c.weights
+
+
 def _more(size):
   """The parameters of a cell with n keys, values and rates, from those of 1."""
 
@@ -215,6 +228,7 @@ def _rwkv7(D, c):
 SIZES = {
   'deltanet': _deltanet,
   'gated_deltanet': _gated_deltanet,
+  'log_linear_gated_deltanet': _log_linear_gated_deltanet,
   'deltaproduct': _more(_deltanet),
   'gated_deltaproduct': _more(_gated_deltanet),
   'kda': _kda,

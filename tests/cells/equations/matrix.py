@@ -33,6 +33,17 @@ def remember(q, k, v, a):
   return np.stack(out)
 
 
+def remember_by_level(q, k, v, a, lambdas):
+  """The same, with a weight LxHx_ of each level of the past."""
+  out = np.zeros_like(v)
+  for t, h in np.ndindex(*v.shape[:2]):
+    weights = common.level_weights(lambdas[t, h], t, len(q))
+    for s in range(t + 1):
+      kept = a[s + 1 : t + 1, h].prod()
+      out[t, h] += weights[s] * kept * (q[t, h] @ k[s, h]) * v[s, h]
+  return out
+
+
 def scale(params):
   return params['norm']['scale'] if 'norm' in params else 1.0
 
@@ -69,8 +80,9 @@ def retnet(params, x, c):
 
 def mamba2(params, x, c):
   G, K, P, each = c.groups, c.key_width, c.value_width, c.heads // c.groups
-  widths = each * P, each * P, K, K, each
-  parts = project(params, x, G, *widths)
+  levels = each * getattr(c, 'weights', 0)  # of log_linear_mamba2
+  widths = each * P, each * P, K, K, each, levels
+  *parts, levels = project(params, x, G, *widths)
   multipliers = c.multipliers or np.ones(5)
   gate, v, k, q, raw = (m * z for m, z in zip(multipliers, parts, strict=True))
   mixed = np.concatenate([v, k, q], -1)
@@ -82,13 +94,21 @@ def mamba2(params, x, c):
   dt = softplus(raw.reshape(len(x), c.heads) + params['dt_bias'])[..., None]
   dt = np.maximum(dt, c.min_step)
   a = np.exp(-dt * np.exp(params['log_rate'])[:, None])
-  o = remember(q, k, dt * v, a) + params['skip'][:, None] * v
+  if levels.size:
+    raw = levels.reshape(len(x), c.heads, -1) * params['level_scale']
+    o = remember_by_level(q, k, dt * v, a, softplus(raw))
+  else:
+    o = remember(q, k, dt * v, a)
+  o = o + params['skip'][:, None] * v
   o, gate = o.reshape(gate.shape), silu(gate)
   if c.norm == 'none':
     return joined(o * gate), {'keep': a}
   if c.norm == 'before':
     return joined(rms_norm(o) * scale(params) * gate), {'keep': a}
   return joined(rms_norm(o * gate) * scale(params)), {'keep': a}
+
+
+log_linear_mamba2 = mamba2
 
 
 def mamba3(params, x, c):
@@ -254,6 +274,9 @@ SIZES = {
   'retnet': _attention,
   'mamba2': _mamba2,
   'mamba3': _mamba3,
+  'log_linear_mamba2': lambda D, c: (
+    _mamba2(D, c) + (D + 1) * c.heads * c.weights
+  ),
   'mamba2_attention': lambda D, c: (
     _mamba2(D, c.mamba2) + attention.SIZES['attention'](D, c.attention)
   ),
