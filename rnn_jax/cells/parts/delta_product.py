@@ -77,11 +77,13 @@ class Cell(delta.Cell):
   ) -> tuple[jax.Array, jax.Array]:
     n = self.config.householders
     if impl == 'step':
-      memory, o = memory_BxHxKxP, None
-      for j in range(n):
-        one = delta.Channels(*(x[:, j : j + 1] for x in read))
-        memory, o = super().run(memory, one, None, impl)
-      return memory, o
+      memory = memory_BxHxKxP
+      *first, last = (
+        delta.Channels(*(x[:, j : j + 1] for x in read)) for j in range(n)
+      )
+      for one in first:
+        memory, _ = super().run(memory, one, None, impl)
+      return super().run(memory, last, None, impl)
     starts = None if starts_BxL is None else _place(starts_BxL, 0, n)
     memory, o = super().run(memory_BxHxKxP, read, starts, impl)
     return memory, o.reshape(o.shape[0], -1, n, *o.shape[2:])[:, :, -1]

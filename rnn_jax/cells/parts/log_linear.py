@@ -1,8 +1,8 @@
 """Cells that read their past by level: log-linear attention.
 
-A linear recurrence reads the sum of what it wrote at all earlier steps s, each
-changed by the transitions since, S_{t,s}. Here each level of the past has a
-weight of its own, which reads x:
+A linear recurrence reads the sum of what it wrote at all steps s so far, each
+changed by the transitions since, S_{t,s}. Here each level of the past has its
+own weight, which follows from x:
 
     o_t = sum over s <= t of lambda_{t,l(t,s)} S_{t,s}^T q_t
     lambda = softplus(w_l * (W_l x))        l(t, s) = bit length of (t xor s)
@@ -13,9 +13,10 @@ recent. There are N = `levels` of them besides 0, and the last one is all that
 is older. A document of up to 2^N steps has the published levels; a longer one
 has no more, so that the state is of a constant size.
 
-It is the cell's recurrence with N states for each head. In that of a level l <
-N a multiple of 2^l steps begins anew: its first half is written, and its second
-half read. The last level reads all of the past, of which the others are less:
+It is the cell's recurrence with N states for each head. That of a level l < N
+starts from zero every 2^l steps: the first half of these is written, and the
+second half reads it. The last one is of all steps, so the others are read with
+what their weights differ by:
 
     o_t = lambda_N S_t^T q_t + sum over l < N of (lambda_l - lambda_N) [...]
 
@@ -90,8 +91,8 @@ class Cell(matrix.Cell):
     return Extra(super().extra_axes(), 'B')  # type: ignore[arg-type]
 
   def read(
-    self, extra: Extra, parts: matrix.Parts, starts_BxL: jax.Array | None
-  ) -> tuple[Extra, _Read]:
+    self, extra: Any, parts: matrix.Parts, starts_BxL: jax.Array | None
+  ) -> tuple[Any, Any]:
     cell, read = super().read(extra.cell, parts, starts_BxL)
     q, k, v, loga, *beta = read
     B, L, H, _ = q.shape
@@ -149,7 +150,7 @@ class Cell(matrix.Cell):
   def run(
     self,
     memory_BxHxKxP: jax.Array,
-    read: _Read,
+    read: Any,
     starts_BxL: jax.Array | None,
     impl: str,
   ) -> tuple[jax.Array, jax.Array]:
