@@ -1,4 +1,7 @@
-"""Extras install by name; a build of a checkout holds commands and configs."""
+"""Extras install by name; a build of a checkout holds commands and configs.
+
+The conda recipe and requirements.txt have the dependencies of pyproject.toml.
+"""
 
 import os
 import pathlib
@@ -10,9 +13,17 @@ import tomllib
 import zipfile
 
 import pytest
+import yaml
+from packaging import requirements
+from packaging import utils
 
 import rnn_jax
 
+ROOT = pathlib.Path(__file__).parents[2]
+CONDA = {  # conda-forge's names, where they aren't PyPI's
+  'flatbuffers': 'python-flatbuffers',
+  'matplotlib': 'matplotlib-base',
+}
 FILES = (
   'rnn_jax/__init__.py',
   'launch/train.py',
@@ -77,15 +88,14 @@ def _beside(tmp_path_factory):
   """run(code) next to a clone that an editable install was made from."""
   pytest.importorskip('setuptools')
   parent = tmp_path_factory.mktemp('parent')
-  root = pathlib.Path(__file__).parents[2]
   clone, site = parent / 'rnn_jax', parent / 'site'
   package = clone / 'rnn_jax'
   package.mkdir(parents=True)
   for name in ('pyproject.toml', 'README.md', 'LICENSE'):
-    shutil.copy(root / name, clone)
-  shutil.copytree(root / 'rnn_jax' / 'system', package / 'system')
+    shutil.copy(ROOT / name, clone)
+  shutil.copytree(ROOT / 'rnn_jax' / 'system', package / 'system')
   for name in ('__init__.py', '__main__.py', 'version.py', 'errors.py'):
-    shutil.copy(root / 'rnn_jax' / name, package)
+    shutil.copy(ROOT / 'rnn_jax' / name, package)
   backend = tomllib.loads((clone / 'pyproject.toml').read_text())
   build = f'import {backend["build-system"]["build-backend"]} as backend\n'
   build += f'print(backend.build_editable({str(parent)!r}))'
@@ -172,14 +182,53 @@ def test_a_source_distribution_holds_what_a_wheel_needs(command):
 
 
 def test_the_extras_that_the_makefile_installs_are_found_by_any_pip():
-  root = pathlib.Path(__file__).parents[2]
-  project = tomllib.loads((root / 'pyproject.toml').read_text())['project']
-  extras = set(project['optional-dependencies'])
+  extras = set(project()['optional-dependencies'])
   # Pip 23 looks an extra up by its normalized name, "_" replaced by "-".
   assert not [name for name in extras if not re.fullmatch('[a-z0-9-]+', name)]
   installed = re.findall(
-    r'(test(?:\$\(comma\)[\w-]+)+)\)', (root / 'Makefile').read_text()
+    r'(test(?:\$\(comma\)[\w-]+)+)\)', (ROOT / 'Makefile').read_text()
   )
   assert installed
   for names in installed:
     assert set(names.split('$(comma)')) <= extras
+
+
+def project():
+  """The table of that name in pyproject.toml."""
+  return tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+
+
+def ranges(lines, names=None):
+  """{package: its range}, of requirements."""
+  found = map(requirements.Requirement, lines)
+  return {
+    (names or {}).get(x.name, utils.canonicalize_name(x.name)): x.specifier
+    for x in found
+  }
+
+
+def test_requirements_txt_has_the_dependencies():
+  lines = (ROOT / 'requirements.txt').read_text().splitlines()
+  given = [line for line in lines if line[:1] != '#']
+  assert ranges(given) == ranges(project()['dependencies'])
+
+
+def test_the_conda_recipe_has_version_script_and_dependencies():
+  text = (ROOT / 'conda/recipe.yaml').read_text()
+  recipe = yaml.safe_load(text)
+  assert recipe['context']['version'] == rnn_jax.__version__
+  about, build, needs = (
+    recipe[key] for key in ('about', 'build', 'requirements')
+  )
+  own = project()
+  assert about['summary'] == own['description']
+  assert about['license'] == own['license']
+  (script,) = (f'{x} = {y}' for x, y in own['scripts'].items())
+  assert build['python']['entry_points'] == [script]
+  python, *run = needs['run']
+  assert python == f'python {own["requires-python"]}'
+  assert ranges(run) == ranges(own['dependencies'], CONDA)
+  (backend,) = tomllib.loads((ROOT / 'pyproject.toml').read_text())[
+    'build-system'
+  ]['requires']
+  assert ranges([needs['host'][-1]]) == ranges([backend])
