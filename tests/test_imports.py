@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 import rnn_jax
 
 ROOT = pathlib.Path(rnn_jax.__file__).parent
@@ -120,8 +122,9 @@ def test_folders_import_downwards():
   assert not upwards
 
 
-def test_training_imports_no_plots():
-  code = 'import sys, launch.train, rnn_jax.training.loop; print(*sys.modules)'
+def loaded(code):
+  """Returns the packages that a new process has loaded after some code."""
+  code += "\nimport sys; print(*{x.partition('.')[0] for x in sys.modules})"
   result = subprocess.run(
     [sys.executable, '-c', code],
     cwd=ROOT.parent,
@@ -129,9 +132,27 @@ def test_training_imports_no_plots():
     text=True,
     check=True,
   )
-  loaded = set(result.stdout.split())
-  assert 'jax' in loaded
-  assert not loaded & {'matplotlib', 'tensorboardX', 'torch', 'tensorflow'}
+  return {*result.stdout.splitlines()[-1].split()}
+
+
+def test_training_imports_no_plots():
+  names = loaded('import launch.train, rnn_jax.training.loop')
+  assert 'jax' in names
+  assert not names & {'matplotlib', 'tensorboardX', 'torch', 'tensorflow'}
+
+
+@pytest.mark.parametrize(
+  'code',
+  (
+    'import rnn_jax',
+    'from rnn_jax import command_line; command_line.main([])',
+    'import launch.train',
+  ),
+)
+def test_what_answers_at_once_imports_no_arrays(code):
+  names = loaded(code)
+  assert 'rnn_jax' in names
+  assert not names & {'flax', 'grain', 'jax', 'numpy', 'orbax', 'pandas'}
 
 
 def test_cells_layers_models_and_tasks_know_no_mesh():
