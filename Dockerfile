@@ -29,8 +29,10 @@ RUN python -m venv --system-site-packages /build \
 
 FROM python:3.12-slim-bookworm
 COPY --from=build /opt/rnn_jax /opt/rnn_jax
-RUN useradd --create-home user && install --directory --owner=user /runs
-USER user
+RUN useradd --create-home --uid=1000 user \
+  && install --directory --owner=user /runs
+# By its number, which a cluster can compare with what it permits.
+USER 1000
 WORKDIR /runs
 VOLUME /runs
 EXPOSE 8000

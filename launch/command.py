@@ -35,6 +35,7 @@ from rnn_jax.system import environment
 from rnn_jax.system import shipped
 from rnn_jax.system import signal_thread
 from rnn_jax.system import streams
+from rnn_jax.system import supported
 
 HEADING = 'Common flags'
 COMPILATION_CACHE = flags.DEFINE_string(
@@ -210,6 +211,10 @@ def run(main, *, keeps_memory=True):
     keeps_memory: whether the process keeps what it frees, for the next step;
       False: the command takes no steps.
   """
+  try:
+    supported.check('this command')
+  except errors.InputError as error:
+    _fail(str(error))
   environment.normalize()
   if keeps_memory:
     _keep_memory()

@@ -25,6 +25,7 @@ __all__ = ['__version__', 'layers', 'load', 'ops']
 
 def __getattr__(name: str) -> Any:
   if name == 'load':
+    importlib.import_module('rnn_jax.system.supported').check('rnn_jax.load')
     return importlib.import_module('rnn_jax.inference.model').load
   if name in ('layers', 'ops'):
     return importlib.import_module(f'rnn_jax.{name}')

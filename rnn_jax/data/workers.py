@@ -13,6 +13,7 @@ from typing import Any
 from typing import TypeVar
 
 from rnn_jax.system import host
+from rnn_jax.system import processor
 
 P = TypeVar('P')
 R = TypeVar('R')
@@ -84,7 +85,7 @@ def by_all_cpus(
     parts: what each call takes.
     worth_it: whether it takes longer than starting processes does.
   """
-  count = len(os.sched_getaffinity(0))
+  count = processor.cores()
   if count < 2 or not worth_it or host.free_descriptors() < count * DESCRIPTORS:
     yield from map(function, parts)
     return

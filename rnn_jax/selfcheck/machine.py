@@ -25,6 +25,7 @@ from rnn_jax.selfcheck import products as products_check
 from rnn_jax.system import bounds
 from rnn_jax.system import compile_cache
 from rnn_jax.system import host
+from rnn_jax.system import processor
 from rnn_jax.system import provenance
 
 NAME = 'rnn_jax'
@@ -132,10 +133,12 @@ def _extras_of(requirement):
 
 
 def _processor(name):
-  cores = len(os.sched_getaffinity(0))
-  free = bounds.gib(host.available_bytes())
+  cores = processor.cores()
   kind = provenance.processor_name()
-  yield Finding(name, f'{kind}, {cores} cores, {free} of memory free')
+  text = f'{kind}, {cores} cores'
+  if (free := bounds.free()) < host.UNLIMITED:
+    text += f', {bounds.gib(free)} of memory free'
+  yield Finding(name, text)
 
 
 def _devices(name):

@@ -32,7 +32,6 @@ KINDS = (  # what isn't a file
   (stat.S_ISCHR, 'a device'),
   (stat.S_ISBLK, 'a device'),
 )
-_CAREFUL = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _missed: set[str] = set()  # paths that a warning has named
 
 
@@ -156,11 +155,16 @@ def open_regular(
 ) -> IO[bytes]:
   """Opens such a file for reading; the arguments and errors of `regular`."""
   real = regular(path, within)
-  file = os.fdopen(os.open(real, os.O_RDONLY | _CAREFUL), 'rb', buffering=0)
+  file = os.fdopen(os.open(real, os.O_RDONLY | _careful()), 'rb', buffering=0)
   if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
     file.close()
     raise ValueError('it is not a file any more')
   return file
+
+
+def _careful():
+  """Flags of a stranger's file; a call, as layers import this on Windows."""
+  return os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_append(path: str | os.PathLike) -> IO[bytes]:
@@ -169,7 +173,7 @@ def open_append(path: str | os.PathLike) -> IO[bytes]:
   Raises:
     OSError: it can't be written, or is a link or a pipe.
   """
-  flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _CAREFUL
+  flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _careful()
   return os.fdopen(os.open(path, flags, 0o666), 'ab', buffering=0)
 
 

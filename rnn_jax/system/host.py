@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import resource
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -105,7 +106,8 @@ def check_pinned(devices: Iterable[Any], setting: str) -> None:
 
 def process_peak() -> int:
   """Returns the peak resident bytes of this process."""
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  return peak if sys.platform == 'darwin' else peak * 1024
 
 
 def release_freed_memory() -> None:

@@ -1,6 +1,7 @@
-"""Features of this machine's processor."""
+"""Features of this machine's processor, and its cores."""
 
 import functools
+import os
 import pathlib
 import platform
 
@@ -35,3 +36,10 @@ def vectors() -> str:
   have = features()
   names = (name for feature, name in _WIDEST if feature in have)
   return next(names, platform.machine())
+
+
+def cores() -> int:
+  """Returns how many CPUs this process may use; on macOS, all there are."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import importlib.metadata
-import os
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -20,7 +19,7 @@ def machine() -> dict[str, str | int]:
 
   device = jax.devices()[0]
   name = device.device_kind if device.platform != 'cpu' else processor_name()
-  cores = len(os.sched_getaffinity(0))
+  cores = processor.cores()
   return {'device': name, 'platform': device.platform, 'cores': cores}
 
 

@@ -23,7 +23,7 @@ POLL = 0.1  # seconds between checks of `stop` and the clock
 # killed: PR_SET_PDEATHSIG outlives exec.
 FOLLOW = """
 import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 if os.getppid() != int(sys.argv[1]): sys.exit(143)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
