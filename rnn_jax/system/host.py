@@ -14,6 +14,7 @@ from typing import Any
 from rnn_jax import errors
 
 ROOT = pathlib.Path('/')
+PROCESS = pathlib.Path('/proc/self')
 PINNED = 'pinned_host'  # JAX's name of host memory that devices can access
 UNLIMITED = 1 << 60  # version 1 of cgroups writes a larger number for no limit
 
@@ -24,7 +25,7 @@ class Memory:
   def __init__(self) -> None:
     # Reset the peak; if that fails, it includes earlier peaks.
     with contextlib.suppress(OSError):
-      pathlib.Path('/proc/self/clear_refs').write_text('5')
+      (PROCESS / 'clear_refs').write_text('5')
     self._before = resident()
 
   def values(self) -> dict[str, int]:
@@ -38,8 +39,12 @@ class Memory:
 
 
 def resident() -> int:
-  """Returns the resident bytes of this process."""
-  pages = pathlib.Path('/proc/self/statm').read_text().split()[1]
+  """Returns the resident bytes of this process.
+
+  Raises:
+    InputError: the system doesn't report them.
+  """
+  pages = _of_process('statm').split()[1]
   return int(pages) * resource.getpagesize()
 
 
@@ -47,11 +52,24 @@ def status(key: str) -> int:
   """Returns the bytes of a key of /proc/self/status.
 
   Kernels without the key: the peak resident bytes.
+
+  Raises:
+    InputError: as `resident`.
   """
-  for line in pathlib.Path('/proc/self/status').read_text().splitlines():
+  for line in _of_process('status').splitlines():
     if line.startswith(key + ':'):
       return int(line.split()[1]) * 1024
   return process_peak()
+
+
+def _of_process(name):
+  try:
+    return PROCESS.joinpath(name).read_text()
+  except OSError:
+    raise errors.InputError(
+      f"a process's memory is measured by {PROCESS}, which this system lacks: "
+      'measure it on Linux'
+    ) from None
 
 
 def free_descriptors() -> float:

@@ -129,3 +129,10 @@ def test_free_descriptors_are_the_limit_less_the_open_ones(monkeypatch):
   unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
   monkeypatch.setattr(resource, 'getrlimit', lambda _: unlimited)
   assert host.free_descriptors() == float('inf')
+
+
+@pytest.mark.parametrize('ask', (host.Memory, lambda: host.status('VmRSS')))
+def test_without_proc_a_measurement_is_refused(ask, monkeypatch, tmp_path):
+  monkeypatch.setattr(host, 'PROCESS', tmp_path)
+  with pytest.raises(errors.InputError, match='this system lacks: measure it'):
+    ask()
