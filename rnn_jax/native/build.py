@@ -20,9 +20,10 @@ from rnn_jax.native import cache
 from rnn_jax.system import processor
 
 # Without -fvisibility=hidden: XLA's macro for handlers doesn't export them.
-# Copies are of a few vectors: a call of memcpy takes longer than they do.
-GCC_FLAG = '-fno-tree-loop-distribute-patterns'
-FLAGS = '-O3', '-std=c++17', '-fPIC', '-ffp-contract=fast', GCC_FLAG
+FLAGS = '-O3', '-std=c++17', '-fPIC', '-ffp-contract=fast'
+# Copies are of a few vectors: a call of memcpy takes longer than they do. Clang
+# doesn't know the flag, and Zig refuses what Clang doesn't know.
+GCC_FLAGS = ('-fno-tree-loop-distribute-patterns',)
 NATIVE = {
   'x86_64': '-march=native',
   'amd64': '-march=native',
@@ -63,11 +64,12 @@ def compiler() -> Compiler:
   )
 
 
-def native_flags() -> tuple[str, ...]:
-  """Returns FLAGS, this processor's flag and $RNN_JAX_NATIVE_FLAGS."""
+def native_flags(chosen: Compiler) -> tuple[str, ...]:
+  """Returns the compiler's flags, with $RNN_JAX_NATIVE_FLAGS at the end."""
+  own = () if 'clang' in chosen.version.lower() else GCC_FLAGS
   target = NATIVE.get(platform.machine().lower())
   extra = shlex.split(os.environ.get('RNN_JAX_NATIVE_FLAGS', ''))
-  return (*FLAGS, *((target,) if target else ()), *extra)
+  return (*FLAGS, *own, *((target,) if target else ()), *extra)
 
 
 def find_or_build(
@@ -81,7 +83,8 @@ def find_or_build(
   """
   if os.name != 'posix':
     raise cache.UnavailableError(f'it is not built on {platform.system()}')
-  chosen, flags = compiler(), native_flags()
+  chosen = compiler()
+  flags = native_flags(chosen)
   key = _key(folder, sources, chosen, flags)
   where = cache.folder()
   if path := cache.find(where, key):

@@ -115,14 +115,13 @@ def _compile(target, level, to):
   """Writes a level's files."""
   command = (sys.executable, '-m', 'ziglang', 'c++', '-target', target.triple)
   cpu = 'generic' if level == 'armv8-a' else level.replace('-', '_')
-  flags = [flag for flag in build.FLAGS if flag != build.GCC_FLAG]
   with tempfile.TemporaryDirectory() as name:
     result = pathlib.Path(name, f'{level}.so')
     build.compile_and_link(
       library.FOLDER,
       library.SOURCES,
       command,
-      (*flags, '-g0', f'-mcpu={cpu}'),
+      (*build.FLAGS, '-g0', f'-mcpu={cpu}'),
       result,
       target.link_flags,
     )

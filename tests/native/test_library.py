@@ -69,7 +69,8 @@ def test_a_library_is_built_once_and_again_when_a_source_changes(tiny):
 def test_the_key_has_everything_a_library_depends_on(tiny, monkeypatch, what):
   def key():
     chosen = build.compiler()
-    return cache.digest(build._key(tiny, SOURCES, chosen, build.native_flags()))
+    flags = build.native_flags(chosen)
+    return cache.digest(build._key(tiny, SOURCES, chosen, flags))
 
   before = key()
   if what == 'flags':
@@ -116,6 +117,15 @@ def test_without_a_compiler_the_reason_names_the_candidates(tiny, monkeypatch):
   monkeypatch.setenv('CXX', 'nowhere++ -O2')
   with pytest.raises(cache.UnavailableError, match='nowhere.* not on the PATH'):
     build.find_or_build(tiny, SOURCES)
+
+
+def test_flags_of_gcc_are_not_given_to_clang():
+  given = {
+    version: build.native_flags(build.Compiler(('c++',), version))
+    for version in ('g++ (Debian) 12.2.0', 'Apple clang version 16.0.0')
+  }
+  gcc, clang = given.values()
+  assert {*gcc} - {*clang} == {*build.GCC_FLAGS}
 
 
 def test_a_broken_compiler_is_quoted(tiny, monkeypatch):
