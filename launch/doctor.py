@@ -21,6 +21,7 @@ JSON = flags.DEFINE_bool('json', False, 'Print each line as a JSON object.')
 
 def main(argv):
   del argv
+  from rnn_jax import command_line
   from rnn_jax.selfcheck import machine
   from rnn_jax.system import streams
 
@@ -28,8 +29,8 @@ def main(argv):
   broken = 0
   for finding in machine.findings():
     broken += finding.status == machine.BROKEN
-    text = json.dumps(finding._asdict()) if JSON.value else finding
-    print(text, flush=True)
+    text = json.dumps(finding._asdict()) if JSON.value else str(finding)
+    print(command_line.as_typed(text), flush=True)
   sys.exit(1 if broken else 0)
 
 

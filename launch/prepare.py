@@ -89,6 +89,7 @@ RUNNER_OPTIONS = flags.DEFINE_string(
 
 
 def main(argv):
+  from rnn_jax import command_line
   from rnn_jax.data.preparation import prepare
   from rnn_jax.data.preparation import requests
   from rnn_jax.data.preparation import training
@@ -106,7 +107,7 @@ def main(argv):
     )
   print(requests.report(record, request.folder, written))
   if line := training.command(request, record):
-    print(f'to train on it:\n{line}')
+    print(f'to train on it:\n{command_line.as_typed(line)}')
 
 
 def _request(inputs):

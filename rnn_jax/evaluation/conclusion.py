@@ -8,6 +8,7 @@ import os
 
 import jax
 
+from rnn_jax import command_line
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.inference import generate
@@ -60,9 +61,8 @@ class Conclusion:
         row = evaluate.evaluate_run(run, '', tokens)
         progress_lib.say(progress_lib.evaluation_table(row))
         if row['fraction'] < 1:
-          progress_lib.say(
-            f'  launch.evaluate --workdir={workdir} reads all of it'
-          )
+          line = f'  launch.evaluate --workdir={workdir} reads all of it'
+          progress_lib.say(command_line.as_typed(line))
       if written:
         progress_lib.say(f'a sample after {prompt!r}:\n{written()}')
 

@@ -32,7 +32,16 @@ NAME = 'rnn_jax'
 PORT = 8000  # of launch.serve, by default
 LEAST_DISK = 1 << 30  # bytes
 # Extras of developers, and what `devices` looks at.
-NOT_FOR_USERS = 'test', 'docs', 'peers', 'llama', 'cuda12', 'cuda13'
+NOT_FOR_USERS = (
+  'test',
+  'docs',
+  'release',
+  'peers',
+  'forecast-peers',
+  'llama',
+  'cuda12',
+  'cuda13',
+)
 OK, MISSING, BROKEN = 'ok', 'missing', 'broken'
 WIDTH = 10  # of names
 
