@@ -25,6 +25,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from launch import command
 from launch import hosts
+from rnn_jax import config as config_lib
 from tests.support import tiny
 
 SHARED = command.__name__, hosts.__name__
@@ -33,6 +34,24 @@ SHARED = command.__name__, hosts.__name__
 def run(name, *arguments, stdin=''):
   """Runs `python -m launch.<name>`. Returns (exit code, stdout, stderr)."""
   return run_file(tiny.ROOT / 'launch' / f'{name}.py', *arguments, stdin=stdin)
+
+
+def parse(name, *arguments):
+  """Reads a command line as `python -m launch.<name>` does, and runs nothing.
+
+  The config that it names is parsed, too. Returns (exit code, stdout, stderr).
+  """
+
+  def read(main, **options):
+    del main, options
+    command._parse(sys.argv)
+    raw = flags.FLAGS['config'].value if 'config' in flags.FLAGS else None
+    if raw is not None:
+      with command._one_line_errors():
+        config_lib.parse(raw)
+
+  with mock.patch.object(command, 'run', read):
+    return run(name, *arguments)
 
 
 def flags_of(name):
@@ -61,7 +80,7 @@ def run_file(path, *arguments, stdin='', folder=tiny.ROOT):
   with (
     _flags(),
     _logging(err),
-    _jax_config(),
+    jax_config(),
     mock.patch.dict(os.environ),
     # Its settings of malloc would hold for the tests that follow.
     mock.patch.object(command, '_keep_memory', lambda: None),
@@ -178,7 +197,7 @@ def _logging(stream):
 
 
 @contextlib.contextmanager
-def _jax_config():
+def jax_config():
   """What a launcher sets of JAX's config holds for it only."""
   before = dict(jax.config.values)
   try:
