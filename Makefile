@@ -63,7 +63,7 @@ beam_older := numpy|pillow|protobuf|pyarrow|python-dateutil
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help train test test-quick test-peers test-llama test-beam test-other \
-  test-isa lint format docs env wheels sanitize clean
+  test-isa test-clang lint format docs env wheels release-check sanitize clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{ printf "make %-10s %s\n", $$1, $$2 }' \
@@ -121,6 +121,14 @@ test-isa: $(test_stamp) ## Run the tests under each available instruction set
 	done; \
 	if [ -n "$$failed" ]; then echo "Failed under$$failed" >&2; exit 1; fi
 
+# Another compiler and its C++ library, as in wheels and on macOS.
+test-clang: $(release_stamp) ## Test the C++ kernels as Zig's Clang makes them
+	export CXX='$(abspath $(python)) -m ziglang c++' \
+	    RNN_JAX_NATIVE_FLAGS='-Wall -Wextra -Werror' && \
+	  $(python) -c 'import sys; from rnn_jax.native import library; \
+	    sys.exit(library.lacking())' && \
+	  $(python) -m pytest -m 'not peers' $(PYTEST_FLAGS) tests/native tests/ops
+
 lint: $(test_stamp) ## Check style, types and quoted numbers, without changes
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
@@ -138,6 +146,9 @@ env: $(test_stamp) ## Create the environment only
 
 wheels: $(release_stamp) ## Build wheels with C++ libraries, in dist/
 	$(python) -m rnn_jax.native.wheel dist
+
+release-check: $(release_stamp) ## Make the distributions; check a release
+	$(python) -m tests.release dist
 
 # The sanitizer's runtime must be the first library that the process loads.
 sanitize: $(test_stamp) ## Run the C++ kernels under ASan and UBSan
