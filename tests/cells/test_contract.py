@@ -141,6 +141,7 @@ OTHERS = {
   ),
   'qrnn': ({'pooling': 'f'}, {'pooling': 'ifo', 'taps': 1}),
   'mamba2': ({**SMALL, 'norm': 'before', 'norm_scale': True, 'min_step': 0.8},),
+  'log_linear_mamba2': ({**SMALL, 'levels': 1},),
   'mamba3': ({**SMALL, 'key_width': 5, 'angles': 2},),
   'rhn': ({'depth': 3},),
   'lstm': ({},),
@@ -470,7 +471,10 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
   assert not slopes[0, :, 1].any() and not slopes[1, :, 0].any()
 
 
-SHARDED = 'attention-1', 'gated_deltanet-1', 'mamba2_attention-0', 'mamba3-0'
+SHARDED = (
+  *('attention-1', 'gated_deltanet-1', 'mamba2_attention-0', 'mamba3-0'),
+  *('gated_deltaproduct-0', 'log_linear_mamba2-0'),
+)
 
 
 @pytest.mark.slow

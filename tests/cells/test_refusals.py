@@ -75,6 +75,10 @@ REFUSED = {  # of each cell: what is changed, the message or its beginning
   'deltaproduct': (
     ({'cell.householders': 0}, 'cell.householders=0: give 1 or more'),
   ),
+  'log_linear_mamba2': (
+    ({'cell.levels': 0}, 'cell.levels=0: give 1 or more'),
+    ({'cell.groups': 3}, 'cell.groups=3: it must divide cell.heads=4'),
+  ),
   'gated_deltanet': (
     ({'cell.value_heads': 6}, 'cell.value_heads=6: cell.heads=4 must divide'),
     (
