@@ -25,7 +25,7 @@ It is the recurrence of ops/gla, one step late: with w_t = m_t dt_t,
 
 where S before the first step of a call has its w k v^T already, so there w = 0.
 
-Shapes: v, g, o BxLxHxP, q, k BxLxGxK and z, p BxLxGxA of G groups, p BxLxHxA,
+Shapes: v, g, o BxLxHxP, q, k BxLxGxK and z BxLxGxA of G groups, p BxLxHxA,
 dt, a, m BxLxH; the state is S, BxHxKxP, and p, k and v of the last step.
 Source: Lahoti et al., "Mamba-3: Improved Sequence Modeling using State Space
 Principles", 2026.
