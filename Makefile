@@ -63,7 +63,8 @@ beam_older := numpy|pillow|protobuf|pyarrow|python-dateutil
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help train test test-quick test-peers test-llama test-beam test-other \
-  test-isa test-clang lint format docs env wheels release-check sanitize clean
+  test-isa test-clang lint format docs docs-check env wheels release-check \
+  sanitize clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{ printf "make %-10s %s\n", $$1, $$2 }' \
@@ -141,6 +142,12 @@ format: $(test_stamp) ## Format the code and fix what lint can fix
 
 docs: $(docs_stamp) ## Build the documentation site, in build/site
 	$(python) -m sphinx -q -W --keep-going -c docs/site docs build/site
+
+# Another hash seed: the order of a set must not show.
+docs-check: docs ## Build the site again elsewhere, and compare both
+	PYTHONHASHSEED=1 $(python) -m sphinx -q -W --keep-going -c docs/site docs \
+	  build/site-again
+	$(python) docs/site/compare.py build/site build/site-again
 
 env: $(test_stamp) ## Create the environment only
 

@@ -58,9 +58,10 @@ def setup(app):
   for name, text in (*api.pages(), *keys.pages(), *flags.pages()):
     write(name, text)
   links.home(write)
-  for path in DOCS.glob('*.*'):  # before Sphinx looks for pages
-    if path.suffix in source_suffix:
-      links.relocated(path.read_text(encoding='utf-8'), DOCS, write)
+  for path in (*DOCS.glob('*.*'), *DOCS.glob('start/*.*')):
+    if path.suffix in source_suffix:  # before Sphinx looks for pages
+      text = path.read_text(encoding='utf-8')
+      links.relocated(text, path.parent, write)
   app.connect('source-read', read)
 
 

@@ -80,7 +80,8 @@ class Layer(nn.Module):
     Raises:
       InputError: a bad option.
     """
-    return self._make(inputs, 'float32').init_state(B)
+    # Of no scope: a model's own methods may call this.
+    return self._make(inputs, 'float32', parent=None).init_state(B)
 
   def __call__(
     self,
@@ -168,12 +169,12 @@ class Layer(nn.Module):
     name = self.precision
     if name == 'auto':
       name = x.dtype.name if x.dtype.name in precision.POLICIES else 'float32'
-    cell = self._make(x.shape[-1], name)
+    cell = self._make(x.shape[-1], name, parent=self)
     nn.share_scope(self, cell)
     return cell
 
   @nn.nowrap
-  def _make(self, inputs, policy):
+  def _make(self, inputs, policy, parent):
     layer = f'layers.{type(self).__name__}'
     if self.features < 1:
       errors.refuse(f'{layer}: features', self.features, 'give 1 or more')
@@ -190,7 +191,9 @@ class Layer(nn.Module):
     except errors.InputError as error:
       raise errors.InputError(f'{layer}: {error}') from None
     formats = precision.POLICIES[policy]
-    return module.Cell(options, self.features, plan, formats, inputs=inputs)
+    return module.Cell(
+      options, self.features, plan, formats, inputs=inputs, parent=parent
+    )
 
 
 class Recurrence(Layer):

@@ -42,6 +42,22 @@ def test_its_options_are_its_cell_s(cls):
     assert options[name] == cells[name]
 
 
+class Model(nn.Module):
+  """A user's, with a method that begins."""
+
+  layer: layers.Layer
+
+  def begin(self):
+    return self.layer.init_state(B, D)
+
+
+@ALL
+def test_a_model_s_own_method_may_begin(cls):
+  layer = cls(2 * F)
+  got = Model(layer).apply({}, method='begin')
+  jax.tree.map(np.testing.assert_array_equal, got, layer.init_state(B, D))
+
+
 @ALL
 def test_shapes_parameters_and_states(cls):
   layer, x = cls(2 * F), jnp.zeros((B, L, D))

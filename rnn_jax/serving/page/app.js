@@ -134,6 +134,7 @@ class Marks {
     const bits = this.group.reduce((sum, token) => sum + bitsOf(token), 0);
     const mark = element('i', visible(text) || '∎', shade(bits));
     mark.tokens = this.group;
+    mark.tabIndex = this.parent.childElementCount ? -1 : 0;
     this.parent.append(mark);
     this.group = [];
   }
@@ -175,7 +176,10 @@ function show(event) {
   const mark = event.target.closest?.('.made i');
   const tip = $('tip');
   tip.hidden = !mark;
+  document.querySelector('[aria-describedby]')
+    ?.removeAttribute('aria-describedby');
   if (!mark) return;
+  mark.setAttribute('aria-describedby', 'tip');
   tip.replaceChildren();
   mark.tokens.forEach(describe);
   const box = mark.getClientRects()[0];
@@ -184,6 +188,22 @@ function show(event) {
   tip.style.top = Math.max(top, 4) + 'px';
   tip.style.left =
     Math.max(Math.min(box.left, innerWidth - tip.offsetWidth - 12), 4) + 'px';
+}
+
+// Tab goes to one token of a text, and the arrows from there to the others.
+function walk(event) {
+  const mark = event.target.closest?.('.made i');
+  if (event.key === 'Escape') $('tip').hidden = true;
+  const next = mark && {
+    ArrowRight: mark.nextElementSibling, ArrowLeft: mark.previousElementSibling,
+    Home: mark.parentElement.firstElementChild,
+    End: mark.parentElement.lastElementChild,
+  }[event.key];
+  if (!next) return;
+  event.preventDefault();
+  mark.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
 }
 
 // Turns.
@@ -206,11 +226,16 @@ function draw() {
   $('branches').replaceChildren(...branches.map(branch => {
     const button = element('button', branch.name);
     if (branch === current) button.setAttribute('aria-current', 'true');
-    button.onclick = () => { current = branch; draw(); };
+    button.onclick = () => {
+      current = branch;
+      draw();
+      document.querySelector('[aria-current]').focus();
+    };
     return button;
   }));
   const fresh = element('button', '+');
   fresh.title = 'A new conversation';
+  fresh.setAttribute('aria-label', fresh.title);
   fresh.onclick = () => fork(0);
   $('branches').append(fresh);
   $('branches').hidden = classifies();
@@ -278,9 +303,11 @@ async function classify(given) {
     const rest = all.length - CLASSES;
     turn.after.append(element('span', `and ${rest} less likely classes`));
   }
+  turn.text = `${row.label}, ${percent(Math.log(row.probabilities[row.label]))}`;
   current.turns.push(turn);
   draw();
   turn.element.scrollIntoView({block: 'end'});
+  return turn;
 }
 
 function previous() {
@@ -341,6 +368,7 @@ async function write(given) {
   }
   settle(turn, state ?? await read(turn, before));
   draw();
+  return turn;
 }
 
 // The state of a turn that was stopped: its text is read once more.
@@ -361,8 +389,10 @@ async function send(event) {
   $('go').disabled = true;
   $('stop').hidden = false;
   $('text').value = '';
+  $('said').textContent = '';
   try {
-    await (classifies() ? classify(text) : write(text));
+    const turn = await (classifies() ? classify(text) : write(text));
+    $('said').textContent = turn.text;
   } catch (error) {
     fail(error);
     $('text').value = text;
@@ -370,6 +400,8 @@ async function send(event) {
   }
   $('go').disabled = false;
   $('stop').hidden = true;
+  // The button that had the focus may be gone.
+  if (document.activeElement === document.body) $('text').focus();
   look();
 }
 
@@ -421,7 +453,10 @@ $('text').addEventListener('keydown', event => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey
     || (model && chats() && !event.shiftKey))) send(event);
 });
-document.addEventListener('pointerover', show);
+for (const each of ['pointerover', 'focusin']) {
+  document.addEventListener(each, show);
+}
+document.addEventListener('keydown', walk);
 setInterval(() => {
   if (model && !document.hidden) look().catch(() => {});
 }, EVERY);

@@ -154,6 +154,10 @@ function byTarget(stream) {
   }));
 }
 
+function summaries() {
+  return [...$('turns').querySelectorAll('summary')];
+}
+
 function drawStream(stream) {
   if (!stream.times) {
     say(`${stream.id} has read up to ${stream.last}. What is known of later times `
@@ -161,6 +165,7 @@ function drawStream(stream) {
     return;
   }
   const open = $('turns').querySelector('details')?.open ?? false;
+  const chosen = summaries().indexOf(document.activeElement);
   $('turns').replaceChildren(...byTarget(stream).flatMap(own => {
     const figure = element('figure');
     figure.append(fan(own), element('figcaption', words(own)));
@@ -168,6 +173,7 @@ function drawStream(stream) {
     numbers.open = open;
     return [figure, numbers];
   }));
+  summaries()[chosen]?.focus();
   shown = stream;
 }
 
