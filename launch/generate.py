@@ -62,6 +62,12 @@ WEIGHTS = flags.DEFINE_enum(
   ['float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'],
   'Format of the weights in memory.',
 )
+STATES = flags.DEFINE_enum(
+  'states',
+  'float32',
+  ['float32', 'bfloat16'],
+  'Format of matrix states between two steps.',
+)
 DRAFT_TOKENS = flags.DEFINE_integer(
   'draft_tokens',
   0,
@@ -102,6 +108,7 @@ def main(_):
     CHECKPOINT.value,
     WEIGHTS.value,
     batch_invariant=DRAFT_TOKENS.value > 0,
+    states=STATES.value,
   )
   if DRAFT_WORKDIR.value is not None:
     draft = generate.Generator.from_workdir(DRAFT_WORKDIR.value)

@@ -33,6 +33,12 @@ WEIGHTS = flags.DEFINE_enum(
   ['float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'],
   'Format of the weights in memory.',
 )
+STATES = flags.DEFINE_enum(
+  'states',
+  'float32',
+  ['float32', 'bfloat16'],
+  'Format of matrix states between two steps.',
+)
 MODEL_NAME = flags.DEFINE_string(
   'model_name', '', "The model's name for clients. Default: the folder's name."
 )
@@ -192,7 +198,11 @@ def _service(keys):
   )
   workdir = pathlib.Path(WORKDIR.value)
   load = functools.partial(
-    model_lib.load, workdir, weights=WEIGHTS.value, batch_invariant=True
+    model_lib.load,
+    workdir,
+    weights=WEIGHTS.value,
+    batch_invariant=True,
+    states=STATES.value,
   )
   model = load(CHECKPOINT.value)
   place = STORE.value

@@ -20,6 +20,8 @@ XLA = 'float32, XLA'  # not packed
 FORMATS = 'float32', 'bfloat16', 'int8', 'int8_blocks', 'int4'
 THEIRS = 'float32', 'bfloat16', 'int8_blocks', 'int4'  # llama.cpp's too
 CLOSEST = {'int8': 'int8_blocks'}  # of llama.cpp's
+HALVED = 'int8', 'int4'  # formats that are decoded with rounded states too
+HALF_STATES = '{}, states in bfloat16'
 READING = 'reading memory'
 TRAINED = 'the default job, trained'
 LOADS = 5  # processes
@@ -33,6 +35,7 @@ LOADED = {
 }
 DOCUMENTS, BYTES = 24, 6000  # of the trained model's split
 CONTINUED, PROMPT = 8, 1500  # of these documents, characters of each
+READ = 1500  # tokens of these documents, with rounded states
 NEW_TOKENS = 256  # of each text
 SMALL = {
   'new_tokens': 2,
@@ -56,6 +59,10 @@ def cases(quick: bool) -> list[case.Case]:
       listed.append(
         case.Case(f'{name}, rows {rows}', workload, given, base=base)
       )
+      if name in HALVED:
+        named = f'{HALF_STATES.format(name)}, rows {rows}'
+        given = given | {'states': 'bfloat16'}
+        listed.append(case.Case(named, workload, given, base=base))
     given = {'format': '', 'rows': rows, **small}
     base = f'llama.cpp, float32, rows {rows}'
     listed.append(case.Case(f'{XLA}, rows {rows}', workload, given, base=base))
@@ -101,6 +108,7 @@ def trained(repeats: int, steps: int = 1700, small: bool = False) -> tables.Row:
     the validation split, BYTES of each; the mean of a token's Kullback-
     Leibler divergence from what float32 predicts to what the format does, nats.
     {'drafts': see workloads.drafted.in_turns}: of CONTINUED documents.
+    {'states': see workloads.states.divergence}: of READ tokens of documents.
   """
   import pathlib
   import tempfile
@@ -110,6 +118,7 @@ def trained(repeats: int, steps: int = 1700, small: bool = False) -> tables.Row:
 
   from benchmarks.suites import compression
   from benchmarks.workloads import drafted
+  from benchmarks.workloads import states as states_lib
   from configs import stdlib_bpe
   from rnn_jax.inference import generate
   from rnn_jax.inference import model as model_lib
@@ -154,14 +163,22 @@ def trained(repeats: int, steps: int = 1700, small: bool = False) -> tables.Row:
     ]
     count = 8 if small else NEW_TOKENS
     drafts = drafted.in_turns(*generators, prompts, repeats, count)
-  return {'formats': found, 'steps': steps, 'drafts': drafts}
+    states = states_lib.divergence(bundle, texts, 8 if small else READ)
+  return {
+    'formats': found,
+    'steps': steps,
+    'drafts': drafts,
+    'states': states,
+  }
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
   """Tokens/s of all rows together, and the time relative to llama.cpp's in the
   same or the closest format. The limit is what reading the weights once takes.
   """
-  names = [XLA, *FORMATS, *(f'llama.cpp, {name}' for name in THEIRS)]
+  halved = map(HALF_STATES.format, HALVED)
+  theirs = map('llama.cpp, {}'.format, THEIRS)
+  names = [XLA, *FORMATS, *halved, *theirs]
   named = {
     name: {n: rows.get(f'{name}, rows {n}', {}) for n in ROWS} for name in names
   }
@@ -205,6 +222,17 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
         (name, f'{own["bits_per_byte"]:.4f}', f'{own["kl"]:.1e}')
         for name, own in row['formats'].items()
       ],
+    )
+  if 'states' in row:
+    own = row['states']
+    yield (
+      f'The same model reads {own["tokens"]:,} tokens of {own["texts"]} '
+      'documents one by one, its states in bfloat16: the divergence from '
+      'float32 states, nats a token, of each quarter of the documents:'
+    )
+    yield tables.table(
+      '| '.join(f'quarter {n + 1} ' for n in range(len(own['by_part']))),
+      [[f'{kl:.1e}' for kl in own['by_part']]],
     )
   if 'drafts' in row:
     yield (

@@ -37,6 +37,7 @@ def decoding(
   rows: int,
   new_tokens: int = 32,
   sizes: dict[str, Any] | None = None,
+  states: str = 'float32',
 ) -> measure.Values:
   """Greedy tokens of several rows, in one program.
 
@@ -46,8 +47,10 @@ def decoding(
     rows: that write at once.
     new_tokens: of a row.
     sizes: in place of some of SIZES.
+    states: the format of its matrix states.
   """
   model, params = _model(SIZES | (sizes or {}))
+  model = layers.with_states(model, states)
   if format:
     params = packed_weights.pack(params, format)
   weights = decode.Weights(params)
@@ -74,6 +77,7 @@ def decoding(
     'tokens_per_second': rows * new_tokens / values['median'],
     'weights': sum(x.size for x in jax.tree.leaves(params)),
     'bytes': sum(x.nbytes for x in jax.tree.leaves(params)),
+    'state_bytes': sum(x.nbytes for x in jax.tree.leaves(carry.state)) // rows,
   }
 
 

@@ -239,7 +239,10 @@ def check_one_document(starts_BxL: jax.Array | None) -> None:
 
 
 class Cell(nn.Module):
-  """Base of all cells. State leaves are float32 with the batch on axis 0.
+  """Base of all cells. State leaves have the batch on axis 0.
+
+  They are float32, but for the matrices of recurrences under a policy whose
+  `states` are 'bfloat16'.
 
   A cell's file has LOGICAL_AXES, the logical axes of each parameter by path, as
   in {'output/kernel': 'HxD'} (see shapes.py). Where 'H' is among them,

@@ -155,7 +155,8 @@ class Cell(base.ParallelCell):
       return None
     config = self.config
     shape = (B, config.heads, config.neurons, self.inputs or self.width)
-    return State(jnp.zeros(shape) if self._keeps else None, jnp.zeros(B))
+    memory = jnp.zeros(shape, self.policy.states) if self._keeps else None
+    return State(memory, jnp.zeros(B))
 
   def state_axes(self) -> State | None:
     if self._sees_row:

@@ -187,7 +187,8 @@ class Cell(base.ParallelCell):
   def init_state(self, B: int) -> State:
     config = self.config
     shape = (B, config.heads, config.key_width, config.value_width)
-    return State(jnp.zeros(shape), jnp.zeros((B, 1, self._inputs)))
+    memory = jnp.zeros(shape, self.policy.states)
+    return State(memory, jnp.zeros((B, 1, self._inputs)))
 
   def state_axes(self) -> State:
     return State('BxH', 'B')  # type: ignore[arg-type]

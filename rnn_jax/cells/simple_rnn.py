@@ -257,7 +257,8 @@ class Cell(base.ParallelCell):
     if config.attention != 'none':
       widths = 1, self._outputs, self._outputs
       outputs = attention_ring.init_cache(B, config.attention_window, *widths)
-    return State(jnp.zeros(shape), inputs, outputs)
+    memory = jnp.zeros(shape, self.policy.states)
+    return State(memory, inputs, outputs)
 
   def state_axes(self) -> State:
     shapes = jax.eval_shape(lambda: self.init_state(1))

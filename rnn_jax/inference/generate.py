@@ -167,20 +167,22 @@ class Generator:
     checkpoint: str | int = 'best',
     weights: str = 'float32',
     batch_invariant: bool = False,
+    states: str = 'float32',
   ) -> 'Generator':
     """Restores a run: its 'best' or 'latest' checkpoint, or that of a step.
 
     If none was evaluated, the best is the latest. Matrices are held in one of
-    WEIGHTS, see ops/products/formats.py; `batch_invariant` is __init__'s.
+    WEIGHTS, see ops/products/formats.py; `batch_invariant` is __init__'s, and
+    `states` the format of from_bundle.
 
     Raises:
-      InputError: `workdir` has no run or no such checkpoint, or `weights` is
-        not in WEIGHTS.
+      InputError: `workdir` has no run or no such checkpoint, `weights` is not
+        in WEIGHTS, or the model doesn't have such states.
     """
     check_weights(weights)
-    check_writes(config_lib.parse(workdir_lib.load_config(workdir)))
+    check_states(config_lib.parse(workdir_lib.load_config(workdir)), states)
     bundle = bundle_lib.read(workdir, checkpoint, weights=weights)
-    return cls.from_bundle(bundle, weights, batch_invariant)
+    return cls.from_bundle(bundle, weights, batch_invariant, states)
 
   @classmethod
   def from_bundle(
@@ -188,15 +190,21 @@ class Generator:
     bundle: bundle_lib.Bundle,
     weights: str = 'float32',
     batch_invariant: bool = False,
+    states: str = 'float32',
   ) -> 'Generator':
     """Returns the generator of a model.
 
+    The matrices of its recurrences are kept in the format `states` between
+    steps, see layers.with_states.
+
     Raises:
-      InputError: it doesn't write text, or `weights` is not in WEIGHTS.
+      InputError: it doesn't write text, `weights` is not in WEIGHTS, or it
+        doesn't have such states.
     """
     config = bundle.config
     check_writes(config)
     model = language_model.from_config(config, bundle.tokenizer.size)
+    model = layers.with_states(model, states)
     asks = config.task.answers
     formats = weights, batch_invariant
     made = cls(model, bundle.params, bundle.tokenizer, asks, *formats)
@@ -477,6 +485,18 @@ def check_weights(weights: str) -> None:
   """
   if weights not in WEIGHTS:
     errors.refuse('weights', weights, f'choose one of {WEIGHTS}')
+
+
+def check_states(config: config_lib.Config, states: str) -> None:
+  """Checks that a config's model writes text with such states.
+
+  Raises:
+    InputError: it doesn't, or `states` isn't in precision.STATES.
+  """
+  layers.check_states(states)
+  check_writes(config)
+  # A state's format doesn't depend on the vocabulary.
+  layers.with_states(language_model.from_config(config, 1), states)
 
 
 def check_writes(config: config_lib.Config) -> None:

@@ -2,18 +2,23 @@
 
 Training stacks the layers' parameters, RxDx..., and scans over R: one layer to
 compile. In decoding, slicing each layer's weights out of the stack would cost
-as much as multiplying by them. The numbers are the same.
+as much as multiplying by them. The numbers are the same, but for states that
+are kept in bfloat16.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.models import period
+from rnn_jax.ops import precision
 
 
 class LanguageModel(language_model.LanguageModel):
@@ -60,6 +65,45 @@ def for_inference(model: language_model.LanguageModel) -> LanguageModel:
     base.Plan('auto', model.plan.chunk_length),
     model.policy,
   )
+
+
+def with_states(
+  model: language_model.LanguageModel, states: str
+) -> LanguageModel:
+  """Returns `model` for inference, the matrices of its recurrences in a format.
+
+  They are computed in float32, and rounded after each step, or after each chunk
+  of a text that is read.
+
+  Args:
+    model: the model.
+    states: one of precision.STATES.
+
+  Raises:
+    InputError: `states` is another word, or the model has no such matrix.
+  """
+  check_states(states)
+  policy = dataclasses.replace(model.policy, states=states)
+  made = for_inference(model.clone(policy=policy))
+  if states == 'float32':
+    return made
+  like = jax.eval_shape(lambda: made.apply({}, 1, method='init_state'))
+  if not any(x.dtype == jnp.bfloat16 for x in jax.tree.leaves(like)):
+    cells = ', '.join(made.config.pattern)
+    errors.refuse(
+      'states', states, f"no state of {cells} is a matrix: give 'float32'"
+    )
+  return made
+
+
+def check_states(states: str) -> None:
+  """Checks the name of a format of states.
+
+  Raises:
+    InputError: it isn't in precision.STATES.
+  """
+  if states not in precision.STATES:
+    errors.refuse('states', states, f'choose one of {precision.STATES}')
 
 
 def unstack(params: dict) -> dict:

@@ -38,6 +38,7 @@ from rnn_jax.inference import covariates as covariates_lib
 from rnn_jax.inference import embedding
 from rnn_jax.inference import forecast as forecast_lib
 from rnn_jax.inference import generate as generate_lib
+from rnn_jax.inference import layers
 from rnn_jax.inference import predict as predict_lib
 from rnn_jax.inference import sampling
 from rnn_jax.inference import score as score_lib
@@ -67,16 +68,21 @@ class Model:
     bundle: bundle_lib.Bundle,
     weights: str = 'float32',
     batch_invariant: bool = False,
+    states: str = 'float32',
   ) -> None:
     """Takes a model; `weights` is the format of its matrices in memory.
 
     `batch_invariant` is that of generate.Generator, which then shares the
-    matrices with what else reads them.
+    matrices with what else reads them. `states` is the format of matrix states
+    while it writes.
 
     Raises:
-      InputError: `weights` isn't one of generate.WEIGHTS.
+      InputError: `weights` isn't one of generate.WEIGHTS, or the model doesn't
+        write with such `states`.
     """
     generate_lib.check_weights(weights)
+    if states != 'float32':
+      generate_lib.check_states(bundle.config, states)
     batch_invariant = batch_invariant and bundle.config.task.writes_text
     packs = weights != 'float32' or batch_invariant
     if packs and not packed_weights.is_packed(bundle.params):
@@ -85,7 +91,7 @@ class Model:
       )
       bundle = dataclasses.replace(bundle, params=jax.device_get(packed))
     self.bundle = bundle
-    self._weights = weights, batch_invariant
+    self._formats = weights, batch_invariant, states
 
   @property
   def classes(self) -> tuple[str, ...]:
@@ -508,7 +514,7 @@ class Model:
     Raises:
       InputError: the model doesn't write text.
     """
-    return generate_lib.Generator.from_bundle(self.bundle, *self._weights)
+    return generate_lib.Generator.from_bundle(self.bundle, *self._formats)
 
   @functools.cached_property
   def scorer(self) -> score_lib.Scorer:
@@ -578,6 +584,7 @@ def load(
   checkpoint: str | int = 'best',
   weights: str = 'float32',
   batch_invariant: bool = False,
+  states: str = 'float32',
 ) -> Model:
   """Opens a run, wherever its folder is now; its data needn't exist.
 
@@ -592,15 +599,18 @@ def load(
       are packed now.
     batch_invariant: whether texts are the same to the bit in any batch, as of
       generate.Generator.
+    states: the format of matrix states while it writes text, 'float32' or
+      'bfloat16': docs/compression.md.
 
   Raises:
-    InputError: the folder has no run or no such checkpoint, or `weights` is
-      another word.
+    InputError: the folder has no run or no such checkpoint, `weights` or
+      `states` is another word, or the model has no matrix states.
   """
   generate_lib.check_weights(weights)
+  layers.check_states(states)
   compile_cache.keep()
   bundle = bundle_lib.read(workdir, checkpoint, weights=weights)
-  return Model(bundle, weights, batch_invariant)
+  return Model(bundle, weights, batch_invariant, states)
 
 
 def read_image(path: str | os.PathLike[str], image: Any) -> np.ndarray:

@@ -1,9 +1,11 @@
-// bfloat16: the upper half of a float.
+// bfloat16: the upper half of a float; numbers and vectors of them.
 #ifndef RNN_JAX_NATIVE_BFLOAT16_H_
 #define RNN_JAX_NATIVE_BFLOAT16_H_
 
 #include <cstdint>
 #include <cstring>
+
+#include "vector.h"
 
 namespace rnn_jax {
 
@@ -26,6 +28,23 @@ inline void assign(BFloat16& to, float x) {
   std::memcpy(&wide, &x, sizeof(wide));
   uint32_t rounded = (wide + 0x7fff + ((wide >> 16) & 1)) >> 16;
   to.bits = static_cast<uint16_t>(x == x ? rounded : (wide >> 16) | 0x40);
+}
+
+typedef uint16_t Halves __attribute__((vector_size(2 * kWidth)));
+typedef uint32_t Bits __attribute__((vector_size(4 * kWidth)));
+
+inline Vector load(const BFloat16* p) {
+  Halves halves;
+  std::memcpy(&halves, p, sizeof(halves));
+  return (Vector)(__builtin_convertvector(halves, Bits) << 16);
+}
+// Rounds as `assign`.
+inline void store(BFloat16* p, Vector x) {
+  Bits wide = (Bits)x, number = (Bits)(x == x);
+  Bits rounded = (wide + 0x7fff + ((wide >> 16) & 1)) & number;
+  Bits bits = (rounded | ((wide | 0x400000) & ~number)) >> 16;
+  Halves halves = __builtin_convertvector(bits, Halves);
+  std::memcpy(p, &halves, sizeof(halves));
 }
 
 }  // namespace rnn_jax

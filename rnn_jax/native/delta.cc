@@ -93,9 +93,9 @@ void copy_rows(const float* from, const Unit& unit, int64_t begin, int64_t end,
   }
 }
 
-template <int N, bool kGeneral>
-void forward_unit(const Unit& unit, const DeltaInputs& in, float* state,
-                  float* y, float* kept) {
+template <int N, bool kGeneral, typename State>
+void forward_unit(const Unit& unit, const DeltaInputs& in, const State* before,
+                  State* state, float* y, float* kept) {
   const GlaShape& shape = unit.shape;
   constexpr int64_t M = N * kWidth;
   int64_t K = shape.K, size = K * shape.P;
@@ -107,12 +107,24 @@ void forward_unit(const Unit& unit, const DeltaInputs& in, float* state,
   float* x = r + M;
   float* out = x + M;
   float* memory = out + M;
-  load_block(in.state + unit.sequence() * size, unit, M, S);
+  before += unit.sequence() * size;
+  state += unit.sequence() * size;
+  const bool stays = in_place(unit, M, kept);
+  if (!stays) load_block(before, unit, M, S);
+  // Calls run(the state's rows before a step, and after it).
+  auto with_rows = [&](const auto& run) {
+    if (stays) {
+      run(Rows<const State>{before + unit.first, shape.P},
+          Rows<State>{state + unit.first, shape.P});
+    } else {
+      run(Rows<const float>{S, M}, Rows<float>{S, M});
+    }
+  };
   for (int64_t begin = 0; begin < shape.L; begin += piece) {
     int64_t end = std::min(shape.L, begin + piece);
     Keys<kGeneral> keys(unit, in, begin, end, memory);
     copy_rows(in.v, unit, begin, end, M, values);
-    read_state<N>(K, keys.read(0), S, r);
+    with_rows([&](auto S, auto) { read_state<N>(K, keys.read(0), S, r); });
     for (int64_t t = begin; t < end; ++t) {
       if (kept && t % shape.segment == 0) {
         int64_t number =
@@ -126,12 +138,14 @@ void forward_unit(const Unit& unit, const DeltaInputs& in, float* state,
         x[p] = kGeneral ? r[p] : beta * (v[p] - r[p]);
       }
       const float* next = t + 1 < end ? keys.read(i + 1) : keys.zeros();
-      advance_delta<N, kGeneral, true>(K, keys.step(i), next, v, x, S, S, out,
-                                       r);
+      with_rows([&](auto S, auto to) {
+        advance_delta<N, kGeneral, true>(K, keys.step(i), next, v, x, S, to,
+                                         out, r);
+      });
       write(out, unit.columns, y + unit.at(t, shape.P) + unit.first);
     }
   }
-  store_block(S, unit, M, state + unit.sequence() * size);
+  if (!stays) store_block(S, unit, M, state);
 }
 
 // Memory of the backward pass of a unit, for blocks of M columns.
@@ -185,7 +199,7 @@ void segment_backward(const Unit& unit, const DeltaInputs& in,
   load_block(d_state, unit, M, E);
   copy_rows(in.v, unit, begin, end, M, memory.values);
   copy_rows(all_d_y, unit, begin, end, M, memory.d_y);
-  read_state<N>(K, keys.read(0), S, r);
+  read_state<N>(K, keys.read(0), Rows<const float>{S, M}, r);
   for (int64_t i = 0; i < steps; ++i) {
     const float* v = memory.values + i * M;
     float beta = kGeneral ? 0 : beta_of(unit, in, begin + i);
@@ -195,7 +209,8 @@ void segment_backward(const Unit& unit, const DeltaInputs& in,
     }
     if (i + 1 == steps) break;
     advance_delta<N, kGeneral, false>(K, keys.step(i), keys.read(i + 1), v, x,
-                                      S + i * K * M, S + (i + 1) * K * M,
+                                      Rows<const float>{S + i * K * M, M},
+                                      Rows<float>{S + (i + 1) * K * M, M},
                                       nullptr, r);
   }
   add_reading<N>(K, keys.step(steps - 1).q, memory.d_y + (steps - 1) * M,
@@ -300,15 +315,15 @@ void backward_unit(const GlaShape& shape, const Blocks& blocks,
 
 }  // namespace
 
-template <bool kGeneral>
+template <bool kGeneral, typename State>
 void delta_forward(const Pool& pool, const GlaShape& shape,
-                   const DeltaInputs& in, float* state, float* y,
-                   float* kept) {
+                   const DeltaInputs& in, const State* before, State* state,
+                   float* y, float* kept) {
   Blocks blocks = blocks_of(shape);
   parallel_for(pool, shape.B * shape.H * blocks.count, [&](int64_t number) {
     Unit unit(shape, blocks, number);
     with_block(unit.columns, [&](auto N) {
-      forward_unit<N, kGeneral>(unit, in, state, y, kept);
+      forward_unit<N, kGeneral>(unit, in, before, state, y, kept);
     });
   });
 }
@@ -327,9 +342,17 @@ void delta_backward(const Pool& pool, const GlaShape& shape,
 }
 
 template void delta_forward<false>(const Pool&, const GlaShape&,
-                                   const DeltaInputs&, float*, float*, float*);
+                                   const DeltaInputs&, const float*, float*,
+                                   float*, float*);
+template void delta_forward<false>(const Pool&, const GlaShape&,
+                                   const DeltaInputs&, const BFloat16*,
+                                   BFloat16*, float*, float*);
 template void delta_forward<true>(const Pool&, const GlaShape&,
-                                  const DeltaInputs&, float*, float*, float*);
+                                  const DeltaInputs&, const float*, float*,
+                                  float*, float*);
+template void delta_forward<true>(const Pool&, const GlaShape&,
+                                  const DeltaInputs&, const BFloat16*,
+                                  BFloat16*, float*, float*);
 template void delta_backward<false>(const Pool&, const GlaShape&,
                                     const DeltaInputs&, const float*,
                                     const float*, const float*,

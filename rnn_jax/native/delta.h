@@ -1,5 +1,5 @@
 // The delta rule and its general form, forward and backward: kernels over plain
-// arrays of floats.
+// arrays of floats. The state before and after a call may be BFloat16.
 //
 //   delta rule:    S_t = diag(a) S_{t-1} + k x^T      x = beta e
 //                  e = v - S_{t-1}^T (a * k)
@@ -32,7 +32,6 @@ namespace rnn_jax {
 
 // beta is of the delta rule, read and write are of the general form.
 struct DeltaInputs {
-  const float* state;  // before the first step
   const float *q, *k, *v, *a, *beta, *read, *write;
 };
 
@@ -41,12 +40,13 @@ struct DeltaGradients {
   float *q, *k, *v, *a, *beta, *read, *write;
 };
 
+// `before` is the state before the first step, which `state` may overwrite.
 // `kept`, BxHxNxKxP for N segments, may be null.
-template <bool kGeneral>
+template <bool kGeneral, typename State>
 void delta_forward(const Pool& pool, const GlaShape& shape,
-                   const DeltaInputs& in, float* state, float* y, float* kept);
+                   const DeltaInputs& in, const State* before, State* state,
+                   float* y, float* kept);
 
-// `in.state` is not read.
 template <bool kGeneral>
 void delta_backward(const Pool& pool, const GlaShape& shape,
                     const DeltaInputs& in, const float* kept,

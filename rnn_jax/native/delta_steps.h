@@ -22,35 +22,35 @@ struct DeltaStep {
 };
 
 // r = S^T read.
-template <int N>
-void read_state(int64_t K, const float* read, const float* S, float* r) {
+template <int N, typename State>
+void read_state(int64_t K, const float* read, Rows<State> S, float* r) {
   Vector sum[N] = {};
-  for (int64_t i = 0; i < K; ++i, S += N * kWidth) {
+  for (int64_t i = 0; i < K; ++i) {
     Vector read_i = broadcast(read[i]);
-    for (int j = 0; j < N; ++j) sum[j] += read_i * load(S + j * kWidth);
+    for (int j = 0; j < N; ++j) sum[j] += read_i * load(S[i] + j * kWidth);
   }
   for (int j = 0; j < N; ++j) store(r + j * kWidth, sum[j]);
 }
 
 // to = diag(a) S + k x^T, or diag(a) S + k v^T + write x^T; y = to^T q if kRead;
-// r = to^T next.
-template <int N, bool kGeneral, bool kRead>
+// r = to^T next. `to` may be S; sums are in float, whatever its format.
+template <int N, bool kGeneral, bool kRead, typename State>
 void advance_delta(int64_t K, const DeltaStep& step, const float* next,
-                   const float* v, const float* x, const float* S, float* to,
-                   float* y, float* r) {
+                   const float* v, const float* x, Rows<const State> S,
+                   Rows<State> to, float* y, float* r) {
   Vector of_q[N] = {}, of_next[N] = {};
-  for (int64_t i = 0; i < K; ++i, S += N * kWidth, to += N * kWidth) {
+  for (int64_t i = 0; i < K; ++i) {
     Vector a_i = broadcast(step.a[i]), k_i = broadcast(step.k[i]);
     Vector next_i = broadcast(next[i]), q_i = {}, write_i = {};
     if (kRead) q_i = broadcast(step.q[i]);
     if (kGeneral) write_i = broadcast(step.write[i]);
     for (int j = 0; j < N; ++j) {
-      Vector s = a_i * load(S + j * kWidth);
+      Vector s = a_i * load(S[i] + j * kWidth);
       s += k_i * load((kGeneral ? v : x) + j * kWidth);
       if (kGeneral) s += write_i * load(x + j * kWidth);
       if (kRead) of_q[j] += q_i * s;
       of_next[j] += next_i * s;
-      store(to + j * kWidth, s);
+      store(to[i] + j * kWidth, s);
     }
   }
   for (int j = 0; j < N; ++j) {

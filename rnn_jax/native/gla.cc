@@ -101,15 +101,16 @@ struct Arrays {
 
 }  // namespace
 
-template <typename T>
+template <typename T, typename State>
 void gla_forward(const Pool& pool, const GlaShape& shape,
-                 const GlaInputs<T>& in, float* state, T* y, float* kept) {
+                 const GlaInputs<T>& in, const State* before, State* state,
+                 T* y, float* kept) {
   GlaGradients<T> none{};
   Arrays<T> source{shape, in, none};
   if (shape.read_before) {
-    run_forward<true>(pool, shape, source, in.state, state, y, kept);
+    run_forward<true>(pool, shape, source, before, state, y, kept);
   } else {
-    run_forward<false>(pool, shape, source, in.state, state, y, kept);
+    run_forward<false>(pool, shape, source, before, state, y, kept);
   }
 }
 
@@ -129,10 +130,17 @@ void gla_backward(const Pool& pool, const GlaShape& shape,
 }
 
 template void gla_forward(const Pool&, const GlaShape&,
-                          const GlaInputs<float>&, float*, float*, float*);
+                          const GlaInputs<float>&, const float*, float*,
+                          float*, float*);
 template void gla_forward(const Pool&, const GlaShape&,
-                          const GlaInputs<BFloat16>&, float*, BFloat16*,
-                          float*);
+                          const GlaInputs<float>&, const BFloat16*, BFloat16*,
+                          float*, float*);
+template void gla_forward(const Pool&, const GlaShape&,
+                          const GlaInputs<BFloat16>&, const float*, float*,
+                          BFloat16*, float*);
+template void gla_forward(const Pool&, const GlaShape&,
+                          const GlaInputs<BFloat16>&, const BFloat16*,
+                          BFloat16*, BFloat16*, float*);
 template void gla_backward(const Pool&, const GlaShape&,
                            const GlaInputs<float>&, const float*, const float*,
                            const float*, const GlaGradients<float>&);

@@ -3,7 +3,8 @@
 //
 // Shapes, row-major: q, k BxLxHxK, v, y BxLxHxP, a BxLxHxK or BxLxHx1, states
 // BxHxKxP. A unit of work is one row and head, and a block of P's columns: the
-// columns of S are independent. Arithmetic and states are float32.
+// columns of S are independent. Arithmetic is float32. The state before and
+// after a call is float or BFloat16, the states between its steps are float.
 //
 // Forward is one pass over time with its block of S in the L1 cache. With `kept`
 // it also stores S before each segment of steps. Backward visits the segments
@@ -37,7 +38,6 @@ struct GlaShape {
 // T is float or BFloat16, the format of q, k, v, y and their gradients.
 template <typename T>
 struct GlaInputs {
-  const float* state;  // before the first step
   const T *q, *k, *v;
   const float* a;
 };
@@ -49,12 +49,13 @@ struct GlaGradients {
   float* a;
 };
 
+// `before` is the state before the first step, which `state` may overwrite.
 // `kept`, BxHxNxKxP for N segments, may be null.
-template <typename T>
+template <typename T, typename State>
 void gla_forward(const Pool& pool, const GlaShape& shape,
-                 const GlaInputs<T>& in, float* state, T* y, float* kept);
+                 const GlaInputs<T>& in, const State* before, State* state,
+                 T* y, float* kept);
 
-// `in.state` is not read.
 template <typename T>
 void gla_backward(const Pool& pool, const GlaShape& shape,
                   const GlaInputs<T>& in, const float* kept,

@@ -25,18 +25,20 @@ T* data(Buffer& buffer) {
   return static_cast<T*>(buffer.untyped_data());
 }
 
-ffi::Error forward(ffi::ThreadPool threads, Float32 state, ffi::AnyBuffer q,
-                   ffi::AnyBuffer k, ffi::AnyBuffer v, Float32 a,
-                   Float32Result last, ffi::Result<ffi::AnyBuffer> y,
-                   Float32Result kept, bool read_before, int64_t segment) {
+ffi::Error forward(ffi::ThreadPool threads, ffi::AnyBuffer state,
+                   ffi::AnyBuffer q, ffi::AnyBuffer k, ffi::AnyBuffer v,
+                   Float32 a, ffi::Result<ffi::AnyBuffer> last,
+                   ffi::Result<ffi::AnyBuffer> y, Float32Result kept,
+                   bool read_before, int64_t segment) {
   GlaShape shape = shape_of(k, v, a, read_before, segment);
-  return with_format(k.element_type(), [&](auto format) {
+  auto types = std::make_pair(k.element_type(), state.element_type());
+  return with_formats(types, [&](auto format, auto of_state) {
     using T = decltype(format);
-    GlaInputs<T> in{state.typed_data(), data<T>(q), data<T>(k), data<T>(v),
-                    a.typed_data()};
+    using State = decltype(of_state);
+    GlaInputs<T> in{data<T>(q), data<T>(k), data<T>(v), a.typed_data()};
     float* keep = kept->element_count() ? kept->typed_data() : nullptr;
-    gla_forward(pool_of(threads), shape, in, last->typed_data(), data<T>(*y),
-                keep);
+    gla_forward<T, State>(pool_of(threads), shape, in, data<State>(state),
+                          data<State>(*last), data<T>(*y), keep);
   });
 }
 
@@ -50,8 +52,7 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, ffi::AnyBuffer q,
   GlaShape shape = shape_of(k, v, a, read_before, segment);
   return with_format(k.element_type(), [&](auto format) {
     using T = decltype(format);
-    GlaInputs<T> in{nullptr, data<T>(q), data<T>(k), data<T>(v),
-                    a.typed_data()};
+    GlaInputs<T> in{data<T>(q), data<T>(k), data<T>(v), a.typed_data()};
     GlaGradients<T> out{d_state->typed_data(), data<T>(*d_q), data<T>(*d_k),
                         data<T>(*d_v), d_a->typed_data()};
     gla_backward(pool_of(threads), shape, in, kept.typed_data(),
@@ -65,12 +66,12 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, ffi::AnyBuffer q,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_forward, rnn_jax::forward,
                               rnn_jax::ffi::Ffi::Bind()
                                   .Ctx<rnn_jax::ffi::ThreadPool>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
                                   .Arg<rnn_jax::Float32>()
-                                  .Arg<rnn_jax::ffi::AnyBuffer>()
-                                  .Arg<rnn_jax::ffi::AnyBuffer>()
-                                  .Arg<rnn_jax::ffi::AnyBuffer>()
-                                  .Arg<rnn_jax::Float32>()
-                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::ffi::AnyBuffer>()
                                   .Ret<rnn_jax::ffi::AnyBuffer>()
                                   .Ret<rnn_jax::Float32>()
                                   .Attr<bool>("read_before")

@@ -46,9 +46,10 @@ struct KeyGradients {
   float* a(int64_t i) const { return q(i) + 2 * padded; }
 };
 
-template <int N, bool kBefore, typename Source>
-void forward_unit(const Unit& unit, const Source& source, const float* before,
-                  float* state, typename Source::Format* y, float* kept) {
+// The state is float or BFloat16; a BFloat16 is rounded after the last step.
+template <int N, bool kBefore, typename Source, typename State>
+void forward_unit(const Unit& unit, const Source& source, const State* before,
+                  State* state, typename Source::Format* y, float* kept) {
   const GlaShape& shape = unit.shape;
   constexpr int64_t M = N * kWidth;
   int64_t K = shape.K, size = K * shape.P;
@@ -56,7 +57,10 @@ void forward_unit(const Unit& unit, const Source& source, const float* before,
   float* S = scratch(K * M + M + source.floats(piece, M));
   float* out = S + K * M;
   float* memory = out + M;
-  load_block(before + unit.sequence() * size, unit, M, S);
+  before += unit.sequence() * size;
+  state += unit.sequence() * size;
+  const bool stays = in_place(unit, M, kept);
+  if (!stays) load_block(before, unit, M, S);
   for (int64_t begin = 0; begin < shape.L; begin += piece) {
     int64_t end = std::min(shape.L, begin + piece);
     Steps steps = source.read(unit, begin, end, M, memory);
@@ -67,15 +71,23 @@ void forward_unit(const Unit& unit, const Source& source, const float* before,
         store_block(S, unit, M, kept + number * size);
       }
       int64_t i = t - begin;
-      advance<N, kBefore>(K, steps.q + i * steps.qk_apart,
-                          steps.k + i * steps.qk_apart,
-                          steps.a + i * steps.a_apart,
-                          steps.v + i * steps.v_apart, S, out);
+      auto step = [&](auto S, auto next) {
+        advance<N, kBefore>(K, steps.q + i * steps.qk_apart,
+                            steps.k + i * steps.qk_apart,
+                            steps.a + i * steps.a_apart,
+                            steps.v + i * steps.v_apart, S, next, out);
+      };
+      if (stays) {
+        step(Rows<const State>{before + unit.first, shape.P},
+             Rows<State>{state + unit.first, shape.P});
+      } else {
+        step(Rows<const float>{S, M}, Rows<float>{S, M});
+      }
       source.add_to_output(unit, steps.v + i * steps.v_apart, out);
       write(out, unit.columns, y + unit.at(t, shape.P) + unit.first);
     }
   }
-  store_block(S, unit, M, state + unit.sequence() * size);
+  if (!stays) store_block(S, unit, M, state);
 }
 
 // A range of segments, and where sums over P are stored: in `partials` if
@@ -164,9 +176,9 @@ void add_blocks(const Pool& pool, const GlaShape& shape, const Blocks& blocks,
   });
 }
 
-template <bool kBefore, typename Source>
+template <bool kBefore, typename Source, typename State>
 void run_forward(const Pool& pool, const GlaShape& shape, const Source& source,
-                 const float* before, float* state,
+                 const State* before, State* state,
                  typename Source::Format* y, float* kept) {
   Blocks blocks(shape);
   parallel_for(pool, shape.B * shape.H * blocks.count, [&](int64_t number) {

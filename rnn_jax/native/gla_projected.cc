@@ -463,10 +463,10 @@ Projected<T> source_of(const Attributes& given, const Float32& inputs,
   return source;
 }
 
-ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
-                   ffi::AnyBuffer projection, Float32 taps, Float32 taps_bias,
-                   Float32 bias, Float32 skip, Bytes starts,
-                   Float32Result last, AnyResult y, Float32Result kept,
+ffi::Error forward(ffi::ThreadPool threads, ffi::AnyBuffer state,
+                   Float32 inputs, ffi::AnyBuffer projection, Float32 taps,
+                   Float32 taps_bias, Float32 bias, Float32 skip, Bytes starts,
+                   AnyResult last, AnyResult y, Float32Result kept,
                    AnyResult same, int64_t keys, int64_t values, int64_t gates,
                    int64_t heads, int64_t query, int64_t key, int64_t value,
                    int64_t coupled, int64_t segment) {
@@ -478,11 +478,14 @@ ffi::Error forward(ffi::ThreadPool threads, Float32 state, Float32 inputs,
   Attributes given{keys, values, gates,   heads,  query,
                    key,  value,  coupled, segment};
   Weights weights{taps, taps_bias, bias, skip};
-  return with_format(projection.element_type(), [&](auto format) {
+  auto types = std::make_pair(projection.element_type(), state.element_type());
+  return with_formats(types, [&](auto format, auto of_state) {
     using T = decltype(format);
+    using State = decltype(of_state);
     auto source = source_of<T>(given, inputs, projection, weights, starts);
     run_forward<false>(pool_of(threads), source.shape, source,
-                       state.typed_data(), last->typed_data(),
+                       static_cast<const State*>(state.untyped_data()),
+                       static_cast<State*>(last->untyped_data()),
                        static_cast<T*>(y->untyped_data()),
                        kept->element_count() ? kept->typed_data() : nullptr);
   });
@@ -543,7 +546,7 @@ ffi::Error backward(ffi::ThreadPool threads, Float32 kept, Float32 inputs,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_forward, rnn_jax::forward,
                               rnn_jax::ffi::Ffi::Bind()
                                   .Ctx<rnn_jax::ffi::ThreadPool>()
-                                  .Arg<rnn_jax::Float32>()
+                                  .Arg<rnn_jax::ffi::AnyBuffer>()
                                   .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::ffi::AnyBuffer>()
                                   .Arg<rnn_jax::Float32>()
@@ -551,7 +554,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(gla_projected_forward, rnn_jax::forward,
                                   .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::Float32>()
                                   .Arg<rnn_jax::Bytes>()
-                                  .Ret<rnn_jax::Float32>()
+                                  .Ret<rnn_jax::ffi::AnyBuffer>()
                                   .Ret<rnn_jax::ffi::AnyBuffer>()
                                   .Ret<rnn_jax::Float32>()
                                   .Ret<rnn_jax::ffi::AnyBuffer>()

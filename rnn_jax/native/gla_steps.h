@@ -78,38 +78,53 @@ void write(const float* __restrict x, int64_t n, T* __restrict to) {
   for (int64_t i = 0; i < n; ++i) assign(to[i], x[i]);
 }
 
-// A block of a state KxP to KxM, M columns of whole vectors, and back.
-inline void load_block(const float* state, const Unit& unit, int64_t M,
-                       float* block) {
+// A block of a state KxP to KxM floats, M columns of whole vectors, and back.
+template <typename State>
+void load_block(const State* state, const Unit& unit, int64_t M,
+                float* block) {
   for (int64_t k = 0; k < unit.shape.K; ++k) {
-    const float* from = state + k * unit.shape.P + unit.first;
-    float* to = block + k * M;
-    std::copy(from, from + unit.columns, to);
-    std::fill(to + unit.columns, to + M, 0.0f);
+    copy_padded(state + k * unit.shape.P + unit.first, unit.columns, M,
+                block + k * M);
   }
 }
 
-inline void store_block(const float* block, const Unit& unit, int64_t M,
-                 float* state) {
+template <typename State>
+void store_block(const float* block, const Unit& unit, int64_t M,
+                 State* state) {
   for (int64_t k = 0; k < unit.shape.K; ++k) {
-    const float* from = block + k * M;
-    std::copy(from, from + unit.columns, state + k * unit.shape.P + unit.first);
+    write(block + k * M, unit.columns, state + k * unit.shape.P + unit.first);
   }
 }
 
-// y = S^T q and S <- diag(a) S + k v^T, in that order if kBefore.
-template <int N, bool kBefore>
+// A state's rows, of N vectors.
+template <typename State>
+struct Rows {
+  State* first;
+  int64_t apart;
+
+  State* operator[](int64_t i) const { return first + i * apart; }
+};
+
+// Whether a single step reads and writes a block where the state is: M is its
+// columns. Otherwise it is copied first.
+inline bool in_place(const Unit& unit, int64_t M, const float* kept) {
+  return unit.shape.L == 1 && unit.columns == M && !kept;
+}
+
+// y = S^T q and S <- diag(a) S + k v^T, in that order if kBefore. The new S may
+// be the old one. y is of sums in float, whatever the format of S.
+template <int N, bool kBefore, typename State>
 void advance(int64_t K, const float* q, const float* k, const float* a,
-             const float* v, float* S, float* y) {
+             const float* v, Rows<const State> S, Rows<State> next, float* y) {
   Vector sum[N] = {};
-  for (int64_t i = 0; i < K; ++i, S += N * kWidth) {
+  for (int64_t i = 0; i < K; ++i) {
     Vector q_i = broadcast(q[i]), k_i = broadcast(k[i]), a_i = broadcast(a[i]);
     for (int j = 0; j < N; ++j) {
-      Vector s = load(S + j * kWidth);
+      Vector s = load(S[i] + j * kWidth);
       if (kBefore) sum[j] += q_i * s;
       s = a_i * s + k_i * load(v + j * kWidth);
       if (!kBefore) sum[j] += q_i * s;
-      store(S + j * kWidth, s);
+      store(next[i] + j * kWidth, s);
     }
   }
   for (int j = 0; j < N; ++j) store(y + j * kWidth, sum[j]);

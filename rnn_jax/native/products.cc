@@ -102,15 +102,6 @@ void each_block(int64_t rows, int64_t first, int64_t last, const Block& block) {
   }
 }
 
-inline Vector load_floats(const float* p) { return load(p); }
-inline Vector load_floats(const BFloat16* p) {
-  typedef uint16_t Half __attribute__((vector_size(2 * kWidth)));
-  typedef uint32_t Whole __attribute__((vector_size(4 * kWidth)));
-  Half half;
-  std::memcpy(&half, p, sizeof(half));
-  return (Vector)(__builtin_convertvector(half, Whole) << 16);
-}
-
 // R rows by P panels. Each sum adds k = 0, 1, ... in turn.
 template <int R, int P, typename T>
 inline void multiply_block(const Shape& shape, const float* x, const T* w,
@@ -126,7 +117,7 @@ inline void multiply_block(const Shape& shape, const float* x, const T* w,
       prefetch(at);
 #pragma GCC unroll 4
       for (int i = 0; i < kParts; ++i) {
-        Vector numbers = load_floats(at + i * kWidth);
+        Vector numbers = load(at + i * kWidth);
 #pragma GCC unroll 24
         for (int r = 0; r < R; ++r) sums[r][p].part[i] += numbers * x[r * K + k];
       }

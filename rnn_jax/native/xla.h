@@ -2,6 +2,8 @@
 #ifndef RNN_JAX_NATIVE_XLA_H_
 #define RNN_JAX_NATIVE_XLA_H_
 
+#include <utility>
+
 #include "bfloat16.h"
 #include "parallel.h"
 #include "xla/ffi/api/ffi.h"
@@ -29,6 +31,18 @@ ffi::Error with_format(ffi::DataType format, const Run& run) {
     default:
       return ffi::Error::InvalidArgument("inputs: float32 or bfloat16");
   }
+}
+
+// Calls run(T(), State()) for the formats of the activations and of the state.
+template <typename Run>
+ffi::Error with_formats(std::pair<ffi::DataType, ffi::DataType> formats,
+                        const Run& run) {
+  ffi::Error inner = ffi::Error::Success();
+  ffi::Error error = with_format(formats.first, [&](auto format) {
+    inner = with_format(formats.second,
+                        [&](auto of_state) { run(format, of_state); });
+  });
+  return error.failure() ? error : inner;
 }
 
 }  // namespace rnn_jax

@@ -72,6 +72,15 @@ def lacking_native() -> str:
   return library.lacking()
 
 
+def state_dtype(state: jax.Array) -> jax.typing.DTypeLike:
+  """Returns the format in which a recurrence returns a state like this.
+
+  A state in bfloat16 stays so: computed in float32, it is rounded to nearest,
+  ties to even, after the last step of a call. Others become float32.
+  """
+  return jnp.bfloat16 if state.dtype == jnp.bfloat16 else jnp.float32
+
+
 def check_shapes(
   *expected: tuple[str, jax.Array | None, tuple[int, ...]],
 ) -> None:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import shapes
+from rnn_jax.ops import checks
 from rnn_jax.ops import precision
 
 WEIGHTS = ('linear', 'softmax')
@@ -47,7 +48,8 @@ def past(
     operands: format of the factors.
 
   Returns:
-    (state_BxHxKxP after the last step or None, y_BxLxHxP), float32.
+    (state_BxHxKxP after the last step or None, y_BxLxHxP), float32; the state
+    in bfloat16 if it was given so.
 
   Raises:
     ValueError: shapes disagree.
@@ -82,6 +84,7 @@ def past(
   kept = (document_BxL[:, -1] == 0)[:, None, None, None]
   state = multiply('bhjk,bhjp->bhkp', written, v)
   state += jnp.where(kept, state_BxHxKxP, 0.0)
+  state = state.astype(checks.state_dtype(state_BxHxKxP))
   return state, y.swapaxes(1, 2)
 
 

@@ -5,8 +5,9 @@ that multiply 16 bits and add in float32 (tensor cores, AMX) want 16-bit
 operands everywhere. Storing activations in 16 bits saves bandwidth on a GPU,
 but on a CPU every elementwise operation then pays for a conversion. With
 TensorFloat-32 a GPU multiplies float32 with 10 bits of mantissa. Parameters,
-recurrent states, gradients of parameters and the loss are float32 under every
-policy.
+gradients of parameters and the loss are float32 under every policy, and so are
+recurrent states, unless decoding keeps those that are matrices in bfloat16
+between two steps.
 
 A recurrence's matmuls, in the forms that have some, have a format of their own,
 one of RECURRENT; its states, decays and sums are float32. By default it is the
@@ -43,6 +44,7 @@ class Policy:
   operands: str  # a key of FORMATS
   quantized: str = ''  # or of eight_bits.FORMATS, in the forward pass
   recurrence: str = 'auto'  # one of OF_RECURRENCE, of its matmuls' operands
+  states: str = 'float32'  # one of STATES, of the recurrences' matrices
 
   def of_recurrence(self, impl: str) -> str:
     """Returns the format of a recurrence's operands, one of RECURRENT.
@@ -81,6 +83,7 @@ FORMATS: dict[str, tuple[jax.typing.DTypeLike, Any]] = {
 }
 RECURRENT = ('float32', 'tf32', 'bfloat16')  # of float32's range
 OF_RECURRENCE = ('auto', *RECURRENT)
+STATES = ('float32', 'bfloat16')  # between two calls of a recurrence
 MULTIPLYING = ('auto', 'chunked', 'pallas')  # forms of recurrences with matmuls
 POLICIES = {
   'float32': Policy(jnp.float32, 'float32'),

@@ -65,6 +65,7 @@ class Options:
   queue: int = 256  # requests that may wait
   prefix_bytes: int = 256 * 2**20  # of stored states; 0: none is stored
   weights: str = 'float32'  # one of WEIGHTS of inference/generate.py
+  states: str = 'float32'  # one of precision.STATES, of matrix states
   # Tokens that texts may repeat, checked at a time where few rows write
   # (inference/prompt_lookup.py); 0: none are.
   draft_tokens: int = 0
@@ -119,7 +120,7 @@ class Engine:
   ) -> None:
     """Takes a model; `warm_up` or the first step compiles its programs.
 
-    A Generator's weights are as they are, whatever `options.weights`.
+    A Generator's weights and states are as they are, whatever the options.
 
     Args:
       model: what is served.
@@ -138,7 +139,8 @@ class Engine:
 
   def _serve(self, model, adapters):
     options = self.options
-    own = served_lib.Served(model, options.weights, options.chunks, adapters)
+    formats = options.weights, options.states
+    own = served_lib.Served(model, formats, options.chunks, adapters)
     why = options.draft_tokens and drafts.lacking(
       own.network, own.weights.params
     )

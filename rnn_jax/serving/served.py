@@ -43,18 +43,27 @@ class Served:
   def __init__(
     self,
     source: bundle_lib.Bundle | generate.Generator,
-    weights: str,
+    formats: tuple[str, str],
     chunks: tuple[int, ...],
     adapters: Adapters,
   ) -> None:
-    """Takes a bundle, or a generator whose weights are as they are.
+    """Takes a bundle, or a generator whose weights and states are as they are.
+
+    Args:
+      source: of the model.
+      formats: of a bundle's weights and states.
+      chunks: lengths in which prompts are read.
+      adapters: of the model, by name.
 
     Raises:
-      InputError: the model or an adapter doesn't write text, or `weights` is
+      InputError: the model or an adapter doesn't write text, or a format is
         unknown.
     """
+    weights, states_format = formats
     if not isinstance(source, generate.Generator):
-      source = generate.Generator.from_bundle(source, weights)
+      source = generate.Generator.from_bundle(
+        source, weights, states=states_format
+      )
     self.network = model = source.model
     self.tokenizer = source.tokenizer
     self.prompts = source.prompts

@@ -6,7 +6,8 @@ The header names the model by a digest of all that its numbers follow from, and
 the text that was read by its chunks' digest (reading.py) and its number of
 tokens. The signature covers all bytes before it, under a key of the caller: a
 state that is damaged, cut off, signed with another key or of another model is
-refused. The bytes are data: nothing in them is executed.
+refused. A leaf in bfloat16 is stored as its bits, uint16, which no leaf is. The
+bytes are data: nothing in them is executed.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ import secrets
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -70,7 +72,8 @@ def dump(state: State, key: bytes) -> bytes:
   arrays = {f'leaf_{n:04}': x for n, x in enumerate(state.leaves)}
   arrays[LOGITS] = state.logits_1xV
   arrays = {
-    name: np.ascontiguousarray(jax.device_get(x)) for name, x in arrays.items()
+    name: _stored(np.ascontiguousarray(jax.device_get(x)))
+    for name, x in arrays.items()
   }
   header = {
     'model': state.model,
@@ -110,7 +113,7 @@ def load(data: bytes, key: bytes) -> State:
     header['text'],
     int(header['count']),
     header['ended'] == '1',
-    tuple(arrays[name] for name in sorted(arrays)),
+    tuple(_restored(arrays[name]) for name in sorted(arrays)),
     logits,
   )
 
@@ -177,6 +180,14 @@ def metadata(body: bytes) -> dict[str, str]:
   """Returns the header's texts of safetensors."""
   size = int.from_bytes(body[:8], 'little')
   return json.loads(body[8 : 8 + size])['__metadata__']
+
+
+def _stored(x):
+  return x.view(np.uint16) if x.dtype == jnp.bfloat16 else x
+
+
+def _restored(x):
+  return x.view(jnp.bfloat16) if x.dtype == np.uint16 else x
 
 
 def _check_key(key):

@@ -23,7 +23,7 @@ def config(cell='simple_rnn', **changes):
   """A small Config; `changes` are keys such as model_block."""
   raw = config_lib.default(cell)
   raw.model.update(layers=2, width=12)
-  raw.cell.update(CELLS[cell])
+  raw.cell.update(CELLS.get(cell, {}))
   for key, value in changes.items():
     section, _, name = key.partition('_')
     raw[section][name] = value

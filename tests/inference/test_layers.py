@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rnn_jax import errors
 from rnn_jax.inference import layers
+from rnn_jax.ops import precision
 from tests.inference import models
 
 VARIANTS = (
@@ -59,3 +61,28 @@ def both(model):
 
   apart = run(layers.for_inference(model), layers.unstack(params))
   return apart, run(model, params)
+
+
+def state_of(model):
+  state = jax.eval_shape(lambda: model.apply({}, 1, method='init_state'))
+  return [x for x in jax.tree.leaves(state) if x.ndim > 1]
+
+
+@pytest.mark.parametrize('cell', ['simple_rnn', 'mamba2', 'rwkv7', 'bdh'])
+def test_matrix_states_take_half_the_memory(cell):
+  model = models.make(vocabulary=11, cell=cell)
+  whole, half = (
+    state_of(layers.with_states(model, states)) for states in precision.STATES
+  )
+  assert [x.shape for x in half] == [x.shape for x in whole]
+  changed = [x for x in half if x.dtype == jnp.bfloat16]
+  assert changed == [x for x in half if x.ndim == 4]
+  assert state_of(layers.for_inference(model)) == whole
+
+
+def test_states_that_cannot_be_in_a_format_are_refused():
+  model = models.make(vocabulary=11, cell='lstm')
+  with pytest.raises(errors.InputError, match="states='int8': choose one of"):
+    layers.with_states(model, 'int8')
+  with pytest.raises(errors.InputError, match='no state of lstm is a matrix'):
+    layers.with_states(model, 'bfloat16')

@@ -260,7 +260,7 @@ def test_matrices_of_a_server_are_in_memory_once(writer):
   model = model_lib.Model(writer.bundle, batch_invariant=True)
   assert packed_weights.is_wholly_packed(model.bundle.params)
   generator = model.generator
-  served = served_lib.Served(generator, 'float32', (64,), {})
+  served = served_lib.Served(generator, ('float32', 'float32'), (64,), {})
   pairs = map(jax.tree.leaves, (generator.params, served.weights.params))
   assert all(one is other for one, other in zip(*pairs, strict=True))
   first, own = (x.score('a text')[0].logprob for x in (model, writer))

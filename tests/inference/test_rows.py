@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rnn_jax.inference import decode
+from rnn_jax.inference import layers
 from rnn_jax.inference import sampling
 from rnn_jax.models import packed_weights
 from tests.inference import tables
@@ -36,14 +37,15 @@ pytestmark = pytest.mark.native
 
 
 @functools.cache
-def build(name, format):
+def build(name, format, states='float32'):
   model, _, params = models.build(MODELS[name])
+  model = layers.with_states(model, states)
   return model, packed_weights.pack(params, format)
 
 
-def write(name, format, rows):
+def write(name, format, rows, states='float32'):
   """Returns (tokens, log-probabilities, states) of rows by their numbers."""
-  model, params = build(name, format)
+  model, params = build(name, format, states)
   carry = decode.empty(model, len(rows))  # the first tokens are drawn evenly
   table = tables.packed(WARM, rows, seed=3)
   options = decode.Options(WARM.kind(models.V))
@@ -53,13 +55,13 @@ def write(name, format, rows):
   return jax.device_get((made.tokens_BxN, made.logprobs_BxN, *state))
 
 
-def check(name, format, sizes, most):
-  together = write(name, format, range(most))
+def check(name, format, sizes, most, states='float32'):
+  together = write(name, format, range(most), states)
   assert len(np.unique(together[0])) > 3
   for size in sizes:
     for first in (0, most - size):
       rows = slice(first, first + size)
-      fewer = write(name, format, range(most)[rows])
+      fewer = write(name, format, range(most)[rows], states)
       for a, b in zip(fewer, together, strict=True):
         np.testing.assert_array_equal(a, b[rows])
 
@@ -73,3 +75,11 @@ def test_rows_alone_and_among_others(name):
 @pytest.mark.parametrize('format', ['bfloat16', 'int8', 'int4'])
 def test_rows_in_other_formats(format):
   check('simple_rnn coupled', format, (1,), 16)
+
+
+@pytest.mark.parametrize(
+  'name', ['mamba2', 'simple_rnn coupled', 'gated_deltanet', 'rwkv7', 'bdh']
+)
+def test_rows_with_states_in_bfloat16(name):
+  sizes = (1, 2, 4, 8) if name == 'mamba2' else (1,)
+  check(name, 'int8', sizes, 16, 'bfloat16')

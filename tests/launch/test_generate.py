@@ -11,6 +11,7 @@ from absl.testing import flagsaver
 from launch import generate
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
+from rnn_jax.inference import model as model_lib
 from tests.inference import runs
 from tests.support import launchers
 
@@ -40,6 +41,17 @@ def test_writes_the_prompt_and_its_text(run, capsys):
   for stream in (False, True):
     main(prompt='abc', stream=stream, **settings)
     assert capsys.readouterr().out == f'abc{completion["text"]}\n'
+
+
+def test_states_in_bfloat16_are_those_of_python(run, capsys):
+  settings = {'workdir': str(run), 'max_new_tokens': 12, 'prompt': 'abc'}
+  main(states='bfloat16', **settings)
+  model = model_lib.load(run, states='bfloat16')
+  assert model.generator.model.policy.states == 'bfloat16'
+  (written,) = model.generate('abc', max_new_tokens=12)
+  assert capsys.readouterr().out == f'abc{written.text}\n'
+  with pytest.raises(errors.InputError, match="states='int8': choose one of"):
+    main(states='int8', **settings)
 
 
 @pytest.mark.native

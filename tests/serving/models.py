@@ -10,6 +10,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax.data.text import tokenizer
 from rnn_jax.inference import generate
+from rnn_jax.inference import layers as layers_lib
 from rnn_jax.inference import sampling
 from rnn_jax.models import language_model
 from rnn_jax.serving import engine
@@ -38,7 +39,12 @@ TOKENS = np.zeros((1, 2), np.int32)
 
 @functools.cache
 def generator(
-  cell='simple_rnn', asks=False, weights='float32', seed=0, template=''
+  cell='simple_rnn',
+  asks=False,
+  weights='float32',
+  seed=0,
+  template='',
+  states='float32',
 ):
   """A Generator of a random model, whose texts end soon.
 
@@ -64,6 +70,7 @@ def generator(
   params = draws.parameters(model.init, state, TOKENS, seed=seed)['params']
   # So that texts differ.
   params['head'] = jax.tree.map(lambda x: 4 * x, params['head'])
+  model = layers_lib.with_states(model, states)
   return generate.Generator(model, params, tokenizer, asks, weights)
 
 

@@ -16,9 +16,15 @@ COUNT = 30  # requests of each cell
 DRAFTED = 3
 
 
-@pytest.fixture(scope='module', params=('hybrid', 'lstm'), name='generator')
+@pytest.fixture(
+  scope='module',
+  params=(('hybrid', 'bfloat16'), ('lstm', 'float32')),
+  ids=lambda param: param[0],
+  name='generator',
+)
 def _generator(request):
-  return models.generator(request.param)
+  cell, states = request.param
+  return models.generator(cell, states=states)
 
 
 @pytest.fixture(scope='module', name='wanted')

@@ -1,5 +1,6 @@
 """States as bytes."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,15 +11,19 @@ from tests.serving import models
 KEY = b'k' * 32
 
 
+def generator(**options):
+  return models.generator('hybrid', states='bfloat16', **options)
+
+
 @pytest.fixture(scope='module', name='served')
 def _served():
-  return models.make(models.generator('hybrid'))
+  return models.make(generator())
 
 
 @pytest.fixture(scope='module', name='other')
 def _other():
   """Another process's engine, so to speak."""
-  return models.make(models.generator('hybrid'), prefix_bytes=0)
+  return models.make(generator(), prefix_bytes=0)
 
 
 def ask(served, prompt, **changes):
@@ -37,6 +42,7 @@ def _reply(served):
 def test_a_state_continues_in_another_engine(served, other, reply):
   data = states.dump(reply.state, KEY)
   read = other.model().load_state(data, KEY)
+  assert jnp.bfloat16 in [x.dtype for x in read.leaves]
   assert models.bits(read.leaves) == models.bits(reply.state.leaves)
   records = [
     models.record(ask(engine, 'gh', state=state, n=2, max_new_tokens=12))
@@ -91,7 +97,7 @@ def test_other_keys_and_models_are_refused(served, reply):
   for key in (b'', ''):
     with pytest.raises(errors.InputError, match='key='):
       states.dump(reply.state, key)
-  foreign = models.make(models.generator('hybrid', seed=1))
+  foreign = models.make(generator(seed=1))
   with pytest.raises(errors.InputError, match='state of model'):
     foreign.model().load_state(data, KEY)
   with pytest.raises(errors.InputError, match='state of model'):

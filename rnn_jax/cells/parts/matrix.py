@@ -271,7 +271,8 @@ class Cell(base.ParallelCell):
   def init_state(self, B: int) -> State:
     config = self.config
     shape = (B, config.states, config.key_width, self.columns)
-    return State(jnp.zeros(shape), self.init_extra(B))
+    memory = jnp.zeros(shape, self.policy.states)
+    return State(memory, self.init_extra(B))
 
   def state_axes(self) -> State:
     return State('BxH', self.extra_axes())  # type: ignore[arg-type]

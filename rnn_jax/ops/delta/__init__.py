@@ -19,7 +19,8 @@ are bounded is up to the caller.
 Shapes: q, k, r, w BxLxHxK; v, y BxLxHxP; b BxLxH; the state BxHxKxP. `loga` =
 log a_t <= 0 is BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is
 allowed. Everything but the operands of matmuls is float32 whatever the inputs'
-dtype; y has v's.
+dtype; y has v's. A state that is given in bfloat16 is returned in it, rounded
+after the last step.
 
 The chunked form is in chunked.py, C++ for a CPU in native.py, a kernel for a
 GPU in pallas.py.
@@ -86,7 +87,8 @@ def recurrence(
       which 'chunked' and 'pallas' have; the other forms multiply in float32.
 
   Returns:
-    (state_BxHxKxP in float32, y_BxLxHxP in v's dtype).
+    (state_BxHxKxP in float32, or in bfloat16 if it was given so; y_BxLxHxP in
+    v's dtype).
 
   Raises:
     ValueError: shapes disagree, or an unknown option.
@@ -151,12 +153,13 @@ def _run(arrays, others, starts, options):
   """Runs either form: `others` are (beta,), or (read, write)."""
   _check(arrays, starts, options)
   impl, chunk_length, operands = options
-  length, dtype = arrays[1].shape[1], arrays[3].dtype
+  state, *steps = arrays
+  length, dtype = steps[0].shape[1], steps[2].dtype
   impl = _choose(length, operands) if impl == 'auto' else impl
   checks.check_one_step(impl, length)
-  state, q, k, v, loga, *others = (
-    x.astype(jnp.float32) for x in (*arrays, *others)
-  )
+  kept = checks.state_dtype(state)
+  state = state.astype(kept if impl == 'native' else jnp.float32)
+  q, k, v, loga, *others = (x.astype(jnp.float32) for x in (*steps, *others))
   a = jnp.exp(loga)
   if starts is not None:
     # A decay of exactly 0 forgets all earlier steps, gradients included.
@@ -178,7 +181,7 @@ def _run(arrays, others, starts, options):
     ),
   }
   state, y = forms[impl](state, q, k, v, a, tuple(others))
-  return state, y.astype(dtype)
+  return state.astype(kept), y.astype(dtype)
 
 
 def _check(arrays, starts, options):

@@ -6,7 +6,8 @@ is stored; the backward pass runs a segment again and goes back over it
 (equations: rnn_jax/native/delta.h). There are no second derivatives.
 
 Shapes: q, k, r, w BxLxHxK; v BxLxHxP; a BxLxHxK or BxLxHx1, the decays
-themselves; beta BxLxH; the state BxHxKxP; all float32.
+themselves; beta BxLxH; the state BxHxKxP; all float32, but for the state, which
+may be bfloat16 and is then rounded after the last step.
 """
 
 import functools
@@ -44,7 +45,7 @@ def run(
     segment: steps between stored states.
 
   Returns:
-    (state, y), float32.
+    (state in its dtype, y in float32).
 
   Raises:
     NotImplementedError: the library isn't available, the device isn't a CPU, or
@@ -67,7 +68,11 @@ def _forward(segment, state, *steps):
 
 
 def _backward(segment, residuals, cotangents):
-  return _call_backward(segment, *residuals, *cotangents)
+  d_last, d_y = cotangents
+  d_state, *others = _call_backward(
+    segment, *residuals, d_last.astype(jnp.float32), d_y
+  )
+  return d_state.astype(d_last.dtype), *others
 
 
 _run.defvjp(_forward, _backward)
@@ -83,7 +88,7 @@ def _call_forward(segment, keep, state, *steps):
   B, L, H, K = q.shape
   segments = -(-L // segment) if keep else 0
   results = (
-    jax.ShapeDtypeStruct(state.shape, jnp.float32),
+    jax.ShapeDtypeStruct(state.shape, state.dtype),
     jax.ShapeDtypeStruct(v.shape, jnp.float32),
     jax.ShapeDtypeStruct((B, H, segments, K, v.shape[-1]), jnp.float32),
   )

@@ -4,9 +4,10 @@
 
 Shapes: q, k BxLxHxK; v, y BxLxHxP; the state BxHxKxP. `loga` = log a_t <= 0 is
 BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is allowed. The
-state, the decays and all sums are float32 whatever the inputs' dtype and the
-matmuls' operands; y has v's dtype. Read-before-update, y_t = S_{t-1}^T q_t, is
-`read='before'`.
+states, the decays and all sums are float32 whatever the inputs' dtype and the
+matmuls' operands; y has v's dtype. A state that is given in bfloat16 is
+returned in it, rounded after the last step. Read-before-update,
+y_t = S_{t-1}^T q_t, is `read='before'`.
 
 The chunked form is in chunked.py, C++ for a CPU in native.py, and kernels for a
 GPU in pallas/.
@@ -109,7 +110,8 @@ def recurrence(
       None: 'bfloat16' for inputs in it under 'pallas', else 'float32'.
 
   Returns:
-    (state_BxHxKxP in float32, y_BxLxHxP in v's dtype).
+    (state_BxHxKxP in float32, or in bfloat16 if it was given so; y_BxLxHxP in
+    v's dtype).
 
   Raises:
     ValueError: shapes disagree, or an unknown option.
@@ -138,9 +140,11 @@ def recurrence(
   if starts_BxL is not None:
     # A decay of exactly 0 forgets all earlier steps, gradients included.
     loga = jnp.where(starts_BxL[:, :, None, None] != 0, -jnp.inf, loga)
-  state = state_BxHxKxP.astype(jnp.float32)
+  dtype = checks.state_dtype(state_BxHxKxP)
   if impl == 'native':
+    state = state_BxHxKxP.astype(dtype)
     return _native(state, *inputs, loga, starts_BxL, read, chunk_length)
+  state = state_BxHxKxP.astype(jnp.float32)
   q, k, v = (x.astype(jnp.float32) for x in inputs)
   forms: dict[str, Callable[..., tuple[jax.Array, jax.Array]]] = {
     'step': _single,
@@ -156,7 +160,7 @@ def recurrence(
     state, y = read_before(run, state, q, k, v, loga, starts_BxL)
   else:
     state, y = run(state, q, k, v, loga)
-  return state, y.astype(v_BxLxHxP.dtype)
+  return state.astype(dtype), y.astype(v_BxLxHxP.dtype)
 
 
 def _choose(q, v, operands, chunk_length):

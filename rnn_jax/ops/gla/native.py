@@ -6,7 +6,8 @@ again and goes back over it (equations: rnn_jax/native/gla.h). There are no
 second derivatives.
 
 Shapes: q, k BxLxHxK; v BxLxHxP, all float32 or all bfloat16; a BxLxHxK or
-BxLxHx1, the decays themselves; the state BxHxKxP; a and the state float32.
+BxLxHx1, the decays themselves, float32; the state BxHxKxP, float32 or bfloat16,
+which is rounded after the last step.
 """
 
 import functools
@@ -50,7 +51,7 @@ def recurrence(
     segment: steps between stored states.
 
   Returns:
-    (state in float32, y in v's dtype).
+    (state in its dtype, y in v's).
 
   Raises:
     NotImplementedError: the library isn't available, the device isn't a CPU, or
@@ -81,7 +82,11 @@ def _forward(options, state, q, k, v, a):
 
 
 def _backward(options, residuals, cotangents):
-  return _call_backward(options, *residuals, *cotangents)
+  d_last, d_y = cotangents
+  d_state, *others = _call_backward(
+    options, *residuals, d_last.astype(jnp.float32), d_y
+  )
+  return d_state.astype(d_last.dtype), *others
 
 
 _run.defvjp(_forward, _backward)
@@ -93,7 +98,7 @@ def _call_forward(options, keep, state, q, k, v, a):
   P = v.shape[-1]
   segments = -(-L // options.segment) if keep else 0
   results = (
-    jax.ShapeDtypeStruct((B, H, K, P), jnp.float32),
+    jax.ShapeDtypeStruct((B, H, K, P), state.dtype),
     jax.ShapeDtypeStruct(v.shape, v.dtype),
     jax.ShapeDtypeStruct((B, H, segments, K, P), jnp.float32),
   )

@@ -11,7 +11,8 @@ for one per head), v (P) and a rest. One pass over time, forward and backward:
 A coupled layout writes (1 - a_t) k_t in place of k_t. The backward pass stores
 x itself and the state before each segment of steps, and recomputes q, k, v and
 a (rnn_jax/native/gla_projected.cc). The convolution is `causal_convolution`'s,
-the recurrence `gla`'s; the state and all sums are float32. There are no second
+the recurrence `gla`'s; all sums are float32, and so is the state, or it is
+bfloat16 between calls, rounded after the last step. There are no second
 derivatives.
 
 Shapes: x BxLxHxC, all float32 or all bfloat16; y BxLxHxP, the rest BxLxHxR; the
@@ -80,7 +81,8 @@ def recurrence(
     segment: steps between the states that are stored for the backward pass.
 
   Returns:
-    (state_BxHxKxP in float32, y_BxLxHxP and the rest BxLxHxR in x's dtype).
+    (state_BxHxKxP in float32, or in bfloat16 if it was given so; y_BxLxHxP and
+    the rest BxLxHxR in x's dtype).
 
   Raises:
     ValueError: shapes disagree, or taps come without inputs or a bias of taps
@@ -94,9 +96,10 @@ def recurrence(
   B, L, H = x_BxLxHxC.shape[:3]
   if inputs is None:
     inputs = jnp.zeros((B, 0))
-  state, inputs, *learned = (
+  state = state_BxHxKxP.astype(checks.state_dtype(state_BxHxKxP))
+  inputs, *learned = (
     (jnp.zeros((0,)) if x is None else x).astype(jnp.float32)
-    for x in (state_BxHxKxP, inputs, *weights)
+    for x in (inputs, *weights)
   )
   starts = checks.to_marks(starts_BxL, B)
   options = _Options(
@@ -170,10 +173,13 @@ def _forward(options, state, inputs, x, *others):
 
 
 def _backward(options, residuals, cotangents):
-  d = _call_backward(options, *residuals, *cotangents)
+  d_last, *others = cotangents
+  d_state, *d = _call_backward(
+    options, *residuals, d_last.astype(jnp.float32), *others
+  )
   _, _, _, *learned, _ = residuals
-  d_learned = map(_of_all_rows, d[3:], learned)
-  return *d[:3], *d_learned, None
+  d_learned = map(_of_all_rows, d[2:], learned)
+  return d_state.astype(d_last.dtype), *d[:2], *d_learned, None
 
 
 _run.defvjp(_forward, _backward)
@@ -199,7 +205,7 @@ def _call_forward(options, keep, state, inputs, x, *others):
   H, K, P = options.heads, options.keys, options.values
   segments = -(-L // options.segment) if keep else 0
   results = (
-    jax.ShapeDtypeStruct((B, H, K, P), jnp.float32),
+    jax.ShapeDtypeStruct((B, H, K, P), state.dtype),
     jax.ShapeDtypeStruct((B, L, H * P), x.dtype),
     jax.ShapeDtypeStruct((B, H, segments, K, P), jnp.float32),
     jax.ShapeDtypeStruct(x.shape if keep else (B, 0), x.dtype),

@@ -226,8 +226,8 @@ def test_16_bit_inputs_are_computed_in_float32():
   run = jax.jit(functools.partial(delta.recurrence, impl='chunked'))
   state, y = run(*short)
   want_state, want_y = run(*(x.astype(jnp.float32) for x in short))
-  assert state.dtype == jnp.float32 and np.array_equal(state, want_state)
-  assert np.array_equal(y, want_y.astype(jnp.bfloat16))
+  for got, want in ((state, want_state), (y, want_y)):
+    assert np.array_equal(got, want.astype(jnp.bfloat16))
 
 
 def given(**change):
