@@ -100,10 +100,7 @@ class Detector(forecast.Forecaster):
 
   def _together(self, series):
     streams = [*map(self.empty, series)]
-    rows = [
-      self.given(stream, each.values_NxT)
-      for stream, each in zip(streams, series, strict=True)
-    ]
+    rows = self.given(streams, [each.values_NxT for each in series])
 
     def program(order, place, carry, given):
       known = [self._known(streams[n], place) for n in order]
@@ -118,11 +115,12 @@ class Detector(forecast.Forecaster):
       for n, made_NxO in zip(
         chunk.order, made_NxBxO.swapaxes(0, 1), strict=False
       ):
-        rest = len(rows[n].readings_NxT) - chunk.place
+        rest = rows.count_B[n] - chunk.place
         numbers[n].append(made_NxO[: max(rest, 0)])
+    scaled = np.split(rows.readings_MxT[:, 0], np.cumsum(rows.count_B)[:-1])
     return [
-      self._scores(each, row.readings_NxT[:, 0], np.concatenate(own))
-      for each, row, own in zip(series, rows, numbers, strict=True)
+      self._scores(each, scaled_N, np.concatenate(own))
+      for each, scaled_N, own in zip(series, scaled, numbers, strict=True)
     ]
 
   def _scores(self, series, scaled_N, numbers_NxO):

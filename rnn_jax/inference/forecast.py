@@ -8,6 +8,8 @@ with, which the stream keeps. Quantiles are float64.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +34,7 @@ from rnn_jax.system import activity
 NOTHING = np.zeros((0, 0))
 Reading = float | Sequence[float]  # of several targets
 LARGEST = 1e15  # of a scaled reading; sums of squares are finite in float32
+TIMES = 4096  # forecasts whose times are kept as text; many begin together
 
 
 class Stream(NamedTuple):
@@ -313,19 +316,21 @@ class Forecaster:
     Raises:
       InputError: as `observe`.
     """
+    if not streams:
+      return []
     known = [covariates_lib.NONE] * len(streams) if known is None else known
     observed = (
       [covariates_lib.NONE] * len(streams) if observed is None else observed
     )
-    values = [
-      self.readings(stream, [reading])
-      for stream, reading in zip(streams, readings, strict=True)
-    ]
-    streams = [
-      stream._replace(covariates=self.covariates.observe(stream, *given))
-      for stream, *given in zip(streams, known, observed, strict=True)
-    ]
-    return self.read_all(streams, values)
+    values_BxT = self.numbers(readings)
+    for n in np.flatnonzero(~self.readable(streams, values_BxT)):
+      self._check_readings(streams[n], values_BxT[n : n + 1])
+    if self.covariates.like is not None or any(known) or any(observed):
+      streams = [
+        stream._replace(covariates=self.covariates.observe(stream, *given))
+        for stream, *given in zip(streams, known, observed, strict=True)
+      ]
+    return self.read_all(streams, values_BxT[:, None])  # one of each
 
   def readings(self, stream: Stream, given: Sequence[Reading]) -> np.ndarray:
     """Returns N readings of a stream, NxT, float64; NaN is missing.
@@ -337,13 +342,26 @@ class Forecaster:
     self._check_readings(stream, values_NxT)
     return values_NxT
 
+  def readable(
+    self, streams: Sequence[Stream], values_BxT: np.ndarray
+  ) -> np.ndarray:
+    """Returns whether `observe` takes the next reading of each stream."""
+    with np.errstate(all='ignore'):  # of what is refused
+      scaled_BxT = _scale(streams).apply(values_BxT)
+    return ~self._wrong(scaled_BxT, values_BxT).any(1)
+
+  def _wrong(self, scaled_NxT, values_NxT):
+    """Returns which readings are refused."""
+    with np.errstate(all='ignore'):  # of what is refused
+      wrong_NxT = ~(np.abs(scaled_NxT) <= LARGEST) & ~np.isnan(values_NxT)
+      if self._data.scaling == 'counts':
+        wrong_NxT |= (values_NxT < 0) | (values_NxT % 1 > 0)
+    return wrong_NxT
+
   def _check_readings(self, stream, values_NxT):
     counts, log = self._data.scaling == 'counts', stream.scale.log
     with np.errstate(all='ignore'):  # of what is refused
-      size_NxT = np.abs(stream.scale.apply(values_NxT))
-      wrong_NxT = ~(size_NxT <= LARGEST) & ~np.isnan(values_NxT)
-      if counts:
-        wrong_NxT |= (values_NxT < 0) | (values_NxT % 1 > 0)
+      wrong_NxT = self._wrong(stream.scale.apply(values_NxT), values_NxT)
     if not wrong_NxT.any():
       return
     value = float(values_NxT[wrong_NxT][0])
@@ -370,6 +388,8 @@ class Forecaster:
     if not count and values_NxT.ndim == 1:
       return values_NxT[:, None]
     if not count or values_NxT.shape[1:] != (count,):
+      for reading in given if len(given) > 1 else ():
+        self.numbers([reading])  # names the one that is wrong
       wanted = f'{count} numbers, of {self.targets!r}'
       errors.refuse(
         'reading',
@@ -378,26 +398,41 @@ class Forecaster:
       )
     return values_NxT
 
-  def given(self, stream: Stream, values_NxT: np.ndarray) -> series_rows.Row:
+  def given(
+    self, streams: Sequence[Stream], values: Sequence[np.ndarray]
+  ) -> series_rows.Rows:
     """Returns what the model reads.
 
     Args:
-      stream: that the readings follow.
-      values_NxT: the readings.
+      streams: that the readings follow.
+      values: the readings of each, NxT.
     """
-    start, stop = stream.count, stream.count + len(values_NxT)
-    places_N = np.arange(start, stop)
-    row = series_rows.Row(
-      np.float32(stream.scale.apply(values_NxT)),
-      self.frequency.calendar(stream.start, places_N + 1),
+    count_B = np.array([*map(len, values)])
+    of_M = np.repeat(np.arange(len(streams)), count_B)
+    start_B = np.array([stream.start for stream in streams], np.int64)
+    first_B = np.array([stream.count for stream in streams])
+    first_B -= np.cumsum(count_B) - count_B
+    places_M = first_B[of_M] + np.arange(len(of_M))
+    scale = _scale(streams)
+    scale = scale._replace(loc=scale.loc[of_M], scale=scale.scale[of_M])
+    rows = series_rows.Rows(
+      np.float32(scale.apply(np.concatenate(values))),
+      self.frequency.calendar(start_B[of_M], places_M + 1),
+      count_B,
     )
-    if (own := stream.covariates) is None:
-      return row
-    last = self.covariates.steps(own, stop - 1, stop)
-    return row._replace(
-      known_HxK=last.known_LxHxK[0],
-      inputs_NxC=own.inputs(start, stop),
-      categories_S=own.categories_S,
+    if streams[0].covariates is None:
+      return rows
+    known, inputs, categories = [], [], []
+    for stream, count in zip(streams, count_B.tolist(), strict=True):
+      start, stop = stream.count, stream.count + count
+      last = self.covariates.steps(stream.covariates, stop - 1, stop)
+      known.append(last.known_LxHxK[0])
+      inputs.append(stream.covariates.inputs(start, stop))
+      categories.append(stream.covariates.categories_S)
+    return rows._replace(
+      known_BxHxK=np.stack(known),
+      inputs_MxC=np.concatenate(inputs),
+      categories_BxS=np.stack(categories),
     )
 
   def read_all(
@@ -413,9 +448,9 @@ class Forecaster:
       return []
     reader = self.reader
     carry = reader.join([stream.carry for stream in streams])
-    made, carry = self.read_rows(streams, carry, values)
+    made, parts = self.read_rows(streams, carry, values)
     return [
-      stream._replace(carry=reader.take(carry, np.array([n])))
+      stream._replace(carry=reader.row(parts, n))
       for n, stream in enumerate(made)
     ]
 
@@ -424,37 +459,43 @@ class Forecaster:
     streams: Sequence[Stream],
     carry: series_rows.Carry,
     values: Sequence[np.ndarray],
-  ) -> tuple[list[Stream], series_rows.Carry]:
+    at_B: np.ndarray | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+  ) -> tuple[list[Stream], list[series_rows.Part]]:
     """Returns (streams that have read more, their rows), as `read_all`.
 
     Args:
       streams: whose own carry has no effect.
-      carry: a row for each.
+      carry: of rows.
       values: the readings of each.
+      at_B: the row of each stream; None: they are in order.
+      meanwhile: called while the device reads.
     """
-    given = [*map(self.given, streams, values)]
-    carry, result = self.reader.read(carry, given)
-    rows = (series_rows.Result(*row) for row in zip(*result, strict=True))
-    return [*map(self._after, streams, values, rows)], carry
+    rows = self.given(streams, values)
+    parts, result = self.reader.read(carry, rows, at_B, meanwhile)
+    numbers_BxOxH = self._unscaled(streams, result)
+    made = []
+    for stream, count, numbers_OxH in zip(
+      streams, rows.count_B.tolist(), numbers_BxOxH, strict=True
+    ):
+      own, stop = stream.covariates, stream.count + count
+      own = None if own is None else own.since(stop - self._data.season)
+      kept_OxH = numbers_OxH.copy()  # it may outlive the others
+      made.append(
+        Stream(*stream[:2], stop, stream.scale, stream.carry, kept_OxH, own)
+      )
+    return made, parts
 
-  def _after(self, stream, values_NxT, result):
-    """Returns a stream that has read more."""
-    count = stream.count + len(values_NxT)
-    own = stream.covariates
-    return stream._replace(
-      count=count,
-      numbers_OxH=self.unscaled(stream.scale, result),
-      covariates=None if own is None else own.since(count - self._data.season),
+  def _unscaled(self, streams, result):
+    """Returns the head's numbers BxOxH in readings, or in their logarithms."""
+    numbers_BxOxH, loc_BxH, scale_BxH = map(np.float64, result)
+    loc_BxT, unit_BxT, _ = _scale(streams)
+    unit_BxH = np.repeat(unit_BxT, self.horizon, 1)
+    shift_BxH = loc_BxH * unit_BxH + np.repeat(loc_BxT, self.horizon, 1)
+    unscaled_OxBxH = self._head.unscaled(
+      numbers_BxOxH.swapaxes(0, 1), shift_BxH, scale_BxH * unit_BxH
     )
-
-  def unscaled(
-    self, of_series: scaling.Scale, result: series_rows.Result
-  ) -> np.ndarray:
-    """Returns the head's numbers OxH in readings, or in their logarithms."""
-    numbers_OxH, loc_H, scale_H = map(np.float64, result)
-    unit_H = np.repeat(of_series.scale, self.horizon)
-    shift_H = loc_H * unit_H + np.repeat(of_series.loc, self.horizon)
-    return self._head.unscaled(numbers_OxH, shift_H, scale_H * unit_H)
+    return unscaled_OxBxH.swapaxes(0, 1)
 
   def forecast(
     self,
@@ -474,56 +515,92 @@ class Forecaster:
     Raises:
       InputError: as `check`, or a covariate of these times isn't known.
     """
+    if not sampling.samples:
+      return self.forecast_all([stream], horizon, levels)[0]
+    horizon, levels = self._asked(horizon, levels, sampling)
+    self.covariates.check_known(stream, horizon)
+    paths_PxH = self._paths(stream, horizon, sampling)
+    *quantiles, point_H = np.quantile(
+      paths_PxH, (*levels, 0.5), 0, method='inverted_cdf'
+    )
+    return Forecast(
+      stream.name,
+      self._times(stream, horizon),
+      levels,
+      np.stack(quantiles, 1),
+      point_H,
+      paths_PxH,
+    )
+
+  def forecast_all(
+    self,
+    streams: Sequence[Stream],
+    horizon: int | None = None,
+    levels: Sequence[float] | None = None,
+  ) -> list[Forecast]:
+    """Returns the forecast after each stream's last reading, as of `forecast`.
+
+    Raises:
+      InputError: as `forecast`.
+    """
+    horizon, levels = self._asked(horizon, levels)
+    for stream in streams if self.covariates.like is not None else ():
+      self.covariates.check_known(stream, horizon)
+    if not streams:
+      return []
+    numbers_BxOxH = _stacked([stream.numbers_OxH for stream in streams])
+    shape, T = numbers_BxOxH.shape[:2], len(self._data.readings)
+    numbers_BxOxTxH = numbers_BxOxH.reshape(*shape, T, -1)[..., :horizon]
+    numbers_BxHxO = numbers_BxOxTxH.reshape(*shape, -1).swapaxes(1, 2)
+    quantiles_BxHxQ = self._head.quantiles(numbers_BxHxO, levels)
+    point_BxH = self._head.points(numbers_BxHxO)
+    if streams[0].scale.log:
+      quantiles_BxHxQ, point_BxH = np.exp(quantiles_BxHxQ), np.exp(point_BxH)
+    targets = tuple(name for name in self.targets for _ in range(horizon))
+    return [
+      Forecast(
+        stream.name,
+        self._times(stream, horizon) * T,
+        levels,
+        quantiles_HxQ,
+        point_H,
+        targets=targets,
+      )
+      for stream, quantiles_HxQ, point_H in zip(
+        streams, quantiles_BxHxQ, point_BxH, strict=True
+      )
+    ]
+
+  def _asked(self, horizon, levels, sampling=Sampling()):  # noqa: B008, frozen
+    """Returns (horizon, levels), which the model can forecast."""
     horizon = self.horizon if horizon is None else horizon
     levels = self.levels if levels is None else tuple(levels)
     self.check(horizon, levels, sampling)
-    self.covariates.check_known(stream, horizon)
-    places_H = np.arange(stream.count, stream.count + horizon)
-    times = panel_lib.times(self.frequency, stream.start, places_H)
-    if sampling.samples:
-      paths_PxH = self._paths(stream, horizon, sampling)
-      *quantiles, point_H = np.quantile(
-        paths_PxH, (*levels, 0.5), 0, method='inverted_cdf'
-      )
-      quantiles_HxQ = np.stack(quantiles, 1)
-      return Forecast(
-        stream.name, times, levels, quantiles_HxQ, point_H, paths_PxH
-      )
-    whole = stream.numbers_OxH.reshape(
-      len(stream.numbers_OxH), -1, self.horizon
-    )
-    numbers_OxTxH = whole[..., :horizon]
-    numbers_HxO = numbers_OxTxH.reshape(len(whole), -1).T
-    quantiles_HxQ = self._head.quantiles(numbers_HxO, levels)
-    point_H = self._head.points(numbers_HxO)
-    if stream.scale.log:
-      quantiles_HxQ, point_H = np.exp(quantiles_HxQ), np.exp(point_H)
-    return Forecast(
-      stream.name,
-      times * len(self._data.readings),
-      levels,
-      quantiles_HxQ,
-      point_H,
-      targets=tuple(name for name in self.targets for _ in range(horizon)),
-    )
+    return horizon, levels
+
+  def _times(self, stream, horizon):
+    """Returns the times of the readings after a stream's, as text."""
+    start, count = stream.start, stream.count
+    if self.frequency.is_even:  # many streams have their next reading then
+      start, count = int(self.frequency.times(start, count)), 0
+    return [*_times(self.frequency, start, count, horizon)]
 
   def _paths(self, stream, horizon, sampling):
     """Returns drawn readings, PxH."""
     start, stop = stream.count - 1, stream.count + horizon - 1
-    calendar_NxF = self.frequency.calendar(
+    calendar_LxF = self.frequency.calendar(
       stream.start, np.arange(start, stop) + 1
     )
-    ahead = series_rows.Row(np.zeros((0, 1), np.float32), calendar_NxF)
     # Steps without covariates have arrays of no width.
     known_LxHxK = inputs_LxC = np.zeros((horizon, 0, 0), np.float32)
+    categories_S = np.zeros(0, np.int32)
     if (own := stream.covariates) is not None:
       known_LxHxK, inputs_LxC, _ = self.covariates.steps(own, start, stop)
-      ahead = ahead._replace(categories_S=own.categories_S)
+      categories_S = own.categories_S
     scaled_PxH = paths.draw(
       self.reader,
       stream.carry,
-      ahead._replace(inputs_NxC=inputs_LxC),
-      known_LxHxK,
+      paths.Ahead(calendar_LxF, known_LxHxK, inputs_LxC, categories_S),
       (sampling.seed, stream.name, sampling.samples),
     )
     return stream.scale.invert(scaled_PxH)
@@ -547,6 +624,23 @@ class Forecaster:
         ]
         done(len(part))
     return made
+
+
+def _scale(streams):
+  """Returns the scale of each stream, BxT."""
+  loc, scale, log = zip(*(stream.scale for stream in streams), strict=True)
+  return scaling.Scale(_stacked(loc), _stacked(scale), log[0])
+
+
+def _stacked(arrays):
+  """Returns arrays as one; np.stack takes several times as long."""
+  shape = len(arrays), *arrays[0].shape
+  return np.concatenate(arrays).reshape(shape)
+
+
+@functools.lru_cache(TIMES)
+def _times(frequency, start, count, horizon):
+  return panel_lib.times(frequency, start, count + np.arange(horizon))
 
 
 def check_forecasts(config: Any) -> None:

@@ -445,8 +445,7 @@ class Model:
           f'there are {len(states):,} states: give one for each',
         )
     states = model.observe_all(states, readings, known, observed)
-    made = [model.forecast(state, horizon, quantiles) for state in states]
-    return states, made
+    return states, model.forecast_all(states, horizon, quantiles)
 
   def anomalies(self, frame: Any, *, threshold: float | None = None) -> Any:
     """Scores how unlikely each reading is, by the forecast before it.

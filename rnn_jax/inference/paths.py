@@ -13,6 +13,7 @@ name and n.
 import functools
 import zlib
 from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +28,26 @@ MAX_HORIZON = 10_000
 LOW = 2**32 - 1  # the bits of a key's seed
 
 
+class Ahead(NamedTuple):
+  """What L steps read besides the drawn readings.
+
+  Attributes:
+    calendar_LxF: the calendar of the reading after each step.
+    known_LxHxK: what is known of the readings after it.
+    inputs_LxC: the covariates of the step.
+    categories_S: of the series.
+  """
+
+  calendar_LxF: Any
+  known_LxHxK: Any
+  inputs_LxC: Any
+  categories_S: Any
+
+
 def draw(
   reader: series_rows.Reader,
   carry: series_rows.Carry,
-  ahead: series_rows.Row,
-  known_LxHxK: np.ndarray,
+  ahead: Ahead,
   keys: tuple[int, str, int],
 ) -> np.ndarray:
   """Returns the paths of a series, PxL, scaled, float32.
@@ -39,9 +55,8 @@ def draw(
   Args:
     reader: of the forecaster.
     carry: of the series so far, a row.
-    ahead: what L steps read besides the drawn readings. The first one reads
-      nothing: it is the last one of the series so far.
-    known_LxHxK: what is known of the readings after each of them.
+    ahead: of L steps. The first one reads nothing: it is the last one of the
+      series so far.
     keys: the seed, the series' name, and P, how many paths are drawn.
   """
   seed, name, count = keys
@@ -50,7 +65,6 @@ def draw(
     np.uint32([seed & LOW, seed >> 32, zlib.crc32(name.encode())]),
     reader.take(carry, np.zeros(count, int)),
     ahead,
-    known_LxHxK,
   )
   made_LxP = _draw(reader.model, reader.params, *jax.device_put(given, device))
   return jax.device_get(made_LxP).T
@@ -62,12 +76,11 @@ def _draw(
   params: PyTree,
   words_3: jax.Array,
   carry: series_rows.Carry,
-  ahead: series_rows.Row,
-  known_LxHxK: jax.Array,
+  ahead: Ahead,
 ) -> jax.Array:
   """Returns the paths, LxP."""
   head = model.bind({}).numbers
-  P, steps = len(carry.x_BxD), jnp.arange(len(ahead.calendar_NxF))
+  P, steps = len(carry.x_BxD), jnp.arange(len(ahead.calendar_LxF))
   keys_P = jax.vmap(functools.partial(jax.random.fold_in, _key(words_3)))(
     jnp.arange(P)
   )
@@ -88,12 +101,13 @@ def _draw(
       jnp.full(P, n > 0, jnp.int32),
       covariates,
     )
-    carry, made = series_rows.read(model, params, carry, given)
+    carry = series_rows.step(model, params, carry, given, 0)
+    made = series_rows.ahead(model, params, carry, given)
     keys = jax.vmap(lambda key: jax.random.fold_in(key, n))(keys_P)
     y_P = jax.vmap(head.draw)(keys, *(x[..., 0] for x in made))
     return (carry, y_P), y_P
 
-  inputs = steps, ahead.calendar_NxF, ahead.inputs_NxC, known_LxHxK
+  inputs = steps, ahead.calendar_LxF, ahead.inputs_LxC, ahead.known_LxHxK
   _, paths_LxP = jax.lax.scan(advance, (carry, jnp.zeros(P)), inputs)
   return paths_LxP
 

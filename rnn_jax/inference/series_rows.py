@@ -5,9 +5,10 @@
 
 A step adds a row's numbers in an order that doesn't depend on the number of
 rows (ops/fixed_order), so that a series has the same bits by itself and
-among hundreds. `Reader` has a program for each of a few widths. Before it uses
-one, it compares its rows with those of the next narrower width: where XLA's own
-kernels add in another order, as on a GPU, that width isn't used.
+among hundreds. `Reader` has a program for each of a few widths, of one reading
+and of several. Before it uses one, it compares its rows with those of the next
+narrower width, and of several readings: where XLA's own kernels add in another
+order, as on a GPU, it isn't used.
 """
 
 import functools
@@ -75,22 +76,24 @@ class Given(NamedTuple):
   covariates: Covariates | None = None
 
 
-class Row(NamedTuple):
-  """What a row reads, N readings.
+class Rows(NamedTuple):
+  """What B rows read: the M readings of all, one row's after another's.
 
   Attributes:
-    readings_NxT: scaled; NaN is missing.
-    calendar_NxF: the calendar of the reading after each.
-    known_HxK: as of Covariates; empty if the model reads none.
-    inputs_NxC: the same.
-    categories_S: the same.
+    readings_MxT: scaled; NaN is missing.
+    calendar_MxF: the calendar of the reading after each.
+    count_B: how many readings each row has.
+    known_BxHxK: as of Covariates; empty if the model reads none.
+    inputs_MxC: the same.
+    categories_BxS: the same.
   """
 
-  readings_NxT: np.ndarray
-  calendar_NxF: np.ndarray
-  known_HxK: np.ndarray = NOTHING
-  inputs_NxC: np.ndarray = NOTHING
-  categories_S: np.ndarray = np.zeros(0, np.int32)
+  readings_MxT: np.ndarray
+  calendar_MxF: np.ndarray
+  count_B: np.ndarray
+  known_BxHxK: np.ndarray = NOTHING
+  inputs_MxC: np.ndarray = NOTHING
+  categories_BxS: np.ndarray = NOTHING
 
 
 class Result(NamedTuple):
@@ -117,6 +120,13 @@ class Chunk(NamedTuple):
   ends: bool
   carry: Carry
   result: Any
+
+
+class Part(NamedTuple):
+  """What some rows have become: their numbers, and a row for each, or more."""
+
+  order: np.ndarray
+  carry: Carry
 
 
 # Of the rows' numbers and the place of their first reading.
@@ -149,16 +159,21 @@ def read(
     model: the forecaster.
     params: its parameters.
     carry: of B rows.
-    given: their readings.
+    given: their readings; if N is 1 each row reads its one.
 
   Returns:
     (carry, the forecasts after the last reading of each row).
   """
 
-  def advance(n, carry):
-    return step(model, params, carry, given, n)
-
-  carry = jax.lax.fori_loop(0, jnp.max(given.count_B), advance, carry)
+  if len(given.readings_NxBxT) == 1:
+    carry = _next(model, params, carry, given, 0)
+  else:
+    carry = jax.lax.fori_loop(
+      0,
+      jnp.max(given.count_B),
+      lambda n, carry: step(model, params, carry, given, n),
+      carry,
+    )
   return carry, ahead(model, params, carry, given)
 
 
@@ -169,21 +184,25 @@ def step(
   given: Given,
   n: jax.Array,
 ) -> Carry:
-  """Reads the n-th reading of each row; arguments as of `read`."""
+  """Reads the n-th reading of each row that has one; arguments as of `read`."""
+  live_B = n < given.count_B
+  return jax.tree.map(
+    lambda axis, new, old: jnp.where(_along(live_B, axis, new.ndim), new, old),
+    axes(model),
+    _next(model, params, carry, given, n),
+    carry,
+  )
+
+
+def _next(model, params, carry, given, n):
+  """Reads the n-th reading of each row."""
   reading_BxTx1 = given.readings_NxBxT[n][..., None]
   last_BxTxW = carry.window_BxTxW[..., 1:]
   window_BxTxW = jnp.concatenate([last_BxTxW, reading_BxTx1], 2)
   calendar_Bx1xF = given.calendar_NxBxF[n][:, None]
   inputs = _seen(window_BxTxW), calendar_Bx1xF, None, _inputs(given, n)
   state, x_Bx1xD = _apply(model, params, 'features', carry.state, *inputs)
-  x_BxD = x_Bx1xD[:, 0].astype(jnp.float32)
-  live_B = n < given.count_B
-  return jax.tree.map(
-    lambda axis, new, old: jnp.where(_along(live_B, axis, new.ndim), new, old),
-    axes(model),
-    Carry(window_BxTxW, state, x_BxD),
-    carry,
-  )
+  return Carry(window_BxTxW, state, x_Bx1xD[:, 0].astype(jnp.float32))
 
 
 def ahead(
@@ -225,8 +244,13 @@ def _along(x_B, axis, ndim):
   return x_B.reshape([-1 if n == axis else 1 for n in range(ndim)])
 
 
-_read = jax.jit(read, static_argnums=0)
 _blank = jax.jit(blank, static_argnums=(0, 1))
+
+
+@functools.lru_cache
+def _program(model):
+  """Returns `read` of a model, compiled; its hash takes long for each call."""
+  return jax.jit(functools.partial(read, model))
 
 
 class Reader:
@@ -240,6 +264,7 @@ class Reader:
   def __init__(self, model: series_lib.Forecaster, params: PyTree) -> None:
     self.model, self.params = model, params
     self._axes = axes(model)
+    self._read = _program(model)
     self._agree: dict[int, bool] = {WIDTHS[0]: True}
 
   @functools.cached_property
@@ -250,51 +275,63 @@ class Reader:
   def read(
     self,
     carry: Carry,
-    rows: Sequence[Row],
-  ) -> tuple[Carry, Result]:
+    rows: Rows,
+    at_B: np.ndarray | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+  ) -> tuple[list[Part], Result]:
     """Reads each row's readings to their end.
 
     Args:
-      carry: of B rows, which stays as it is.
-      rows: what each reads, any number of readings.
+      carry: of rows, which stays as it is.
+      rows: what B of them read, any number of readings each.
+      at_B: which rows these are; None: all, in order.
+      meanwhile: called while the device reads.
 
     Returns:
-      (the new carry, the forecasts after the last readings).
+      (what the B rows have become, the forecasts after their last readings).
     """
-    orders, carries, results = [], [], []
-    for chunk in self.chunks(self._program, carry, rows):
-      if chunk.ends:
-        made = jax.device_get((chunk.carry, chunk.result))
-        count = len(chunk.order)
-        orders.append(chunk.order)
-        carries.append(self.take(made[0], np.arange(count)))
-        results.append([x[:count] for x in made[1]])
-    back = np.argsort(np.concatenate(orders))
-    parts = zip(*results, strict=True)
-    result = Result(*(np.concatenate(each)[back] for each in parts))
-    return self.take(self.join(carries), back), result
+    # All are started before the first is waited for.
+    ended = [
+      chunk
+      for chunk in self.chunks(self._start, carry, rows, at_B)
+      if chunk.ends
+    ]
+    meanwhile()
+    shapes = [(len(rows.count_B), *x.shape[1:]) for x in ended[0].result]
+    result = Result(*(np.empty(shape, np.float32) for shape in shapes))
+    parts = []
+    for chunk in ended:
+      own, made = _on_host((chunk.carry, chunk.result))
+      parts.append(Part(chunk.order, own))
+      for x, part in zip(result, made, strict=True):
+        x[chunk.order] = part[: len(chunk.order)]
+    return parts, result
 
   def chunks(
-    self, program: Program, carry: Carry, rows: Sequence[Row]
+    self,
+    program: Program,
+    carry: Carry,
+    rows: Rows,
+    at_B: np.ndarray | None = None,
   ) -> Iterator[Chunk]:
     """Yields what a program makes of rows, AT_ONCE readings of some at a time.
 
     Args:
       program: reads them.
-      carry: of B rows, which stays as it is.
-      rows: what each reads, any number of readings.
+      carry: of rows, which stays as it is.
+      rows: what B of them read, any number of readings each.
+      at_B: which rows these are; None: all, in order.
     """
-    lengths = np.array([len(row.readings_NxT) for row in rows])
     # Rows of about the same length wait for each other the least.
-    whole = np.argsort(-lengths, kind='stable')
+    whole = np.argsort(-rows.count_B, kind='stable')
+    at_B = np.arange(len(whole)) if at_B is None else at_B
     for first, width in self.parts(len(whole)):
       order = whole[first : first + width]
-      padding = [self.fresh] * (width - len(order))
-      part = self.join([self.take(carry, order), *padding])
-      longest = max(1, lengths[order[0]])
+      # Padding is some of these rows again, which read nothing.
+      part = self.take(carry, at_B[np.resize(order, width)])
+      longest = max(1, int(rows.count_B[order[0]]))
       for place in range(0, longest, AT_ONCE):
-        own = slice(place, place + AT_ONCE)
-        given = self.part([rows[n] for n in order], own, width)
+        given = self.part(rows, order, place, width)
         part, result = program(order, place, part, given)
         yield Chunk(order, place, place + AT_ONCE >= longest, part, result)
 
@@ -322,11 +359,28 @@ class Reader:
     )
 
   def put(self, carry: Carry, rows: np.ndarray, new: Carry) -> None:
-    """Puts `new` into the place of some rows."""
+    """Puts the first rows of `new` into the place of some rows."""
+    first = slice(len(rows))
 
-    pairs = map(jax.tree.leaves, (self._first(carry), self._first(new)))
-    for x, own in zip(*pairs, strict=True):
-      x[rows] = own
+    def put(axis, x, own):
+      before = (slice(None),) * axis
+      x[(*before, rows)] = own[(*before, first)]
+
+    jax.tree.map(put, self._axes, carry, new)
+
+  def put_parts(
+    self, carry: Carry, at_B: np.ndarray, parts: Sequence[Part]
+  ) -> None:
+    """Puts what B rows have become into the place of some rows."""
+    for part in parts:
+      self.put(carry, at_B[part.order], part.carry)
+
+  def row(self, parts: Sequence[Part], n: int) -> Carry:
+    """Returns what row `n` has become, a copy."""
+    for part in parts:
+      if len(at := np.flatnonzero(part.order == n)):
+        return self.take(part.carry, at)
+    raise IndexError(f'n={n}')
 
   def _first(self, carry):
     """Returns views of arrays whose first axis is that of the rows."""
@@ -346,25 +400,47 @@ class Reader:
         usable = width
     return usable
 
-  def _program(self, order, place, carry, given):
+  def _start(self, order, place, carry, given):
     del order, place
     return self._run(carry, given)
 
   def _run(self, carry, given):
-    device = jax.tree.leaves(self.params)[0].device
-    carry, given = jax.device_put((carry, given), device)
-    return _read(self.model, self.params, carry, given)
+    # Of arrays on the host, which jit moves in less time than device_put.
+    with jax.transfer_guard_host_to_device('allow'):
+      return self._read(self.params, carry, given)
 
-  def part(self, rows: Sequence[Row], own: slice, width: int = 1) -> Given:
-    """Returns some readings of rows, at most AT_ONCE, of `width` rows."""
-    given = self._blank_given(width)
-    for n, row in enumerate(rows):
-      _write(given, n, row, own)
+  def part(
+    self, rows: Rows, order: np.ndarray, place: int, width: int
+  ) -> Given:
+    """Returns some readings of some rows, of `width` rows.
+
+    Args:
+      rows: of which these are some.
+      order: the numbers of these rows.
+      place: of the first reading of each.
+      width: at least as many; what comes after these rows reads nothing.
+    """
+    own_B = np.clip(rows.count_B[order] - place, 0, AT_ONCE)
+    N = 1 if (own_B == 1).all() and self._reads_one else AT_ONCE
+    given = self._blank_given(width, N)
+    given.count_B[: len(order)] = own_B
+    # Of each reading its row here, its step, and its place in `rows`.
+    row_M = np.repeat(np.arange(len(order)), own_B)
+    step_M = np.arange(len(row_M)) - (np.cumsum(own_B) - own_B)[row_M]
+    first_B = np.cumsum(rows.count_B) - rows.count_B
+    at_M = first_B[order][row_M] + place + step_M
+    given.readings_NxBxT[step_M, row_M] = rows.readings_MxT[at_M]
+    given.calendar_NxBxF[step_M, row_M] = rows.calendar_MxF[at_M]
+    if given.covariates is not None:
+      known_BxHxK, inputs_NxBxC, categories_BxS = given.covariates
+      known_BxHxK[: len(order)] = rows.known_BxHxK[order]
+      inputs_NxBxC[step_M, row_M] = rows.inputs_MxC[at_M]
+      categories_BxS[: len(order)] = rows.categories_BxS[order]
     return given
 
-  def _blank_given(self, width):
+  def _blank_given(self, width, N):
     """Returns rows that read nothing."""
-    sizes, steps = self.model.sizes, (AT_ONCE, width)
+    sizes, steps = self.model.sizes, (N, width)
     given = Given(
       np.zeros((*steps, sizes.targets), np.float32),
       np.zeros((*steps, sizes.calendar), np.float32),
@@ -380,8 +456,24 @@ class Reader:
       )
     )
 
+  @functools.cached_property
+  def _reads_one(self):
+    """Whether a program of one reading has the bits of that of several."""
+    given = self._samples(1)
+    return self._together(given) == self._one_by_one(given)
+
   def _compare(self, narrow, wide):
     """Returns whether rows have the same bits at two widths."""
+    given = self._samples(wide)
+    made = self._together(given)
+    if self._reads_one and self._one_by_one(given) != made:
+      return False
+    firsts = range(0, wide, narrow)
+    parts = (self._together(_some(given, n, n + narrow)) for n in firsts)
+    return made == [row for part in parts for row in part]
+
+  def _samples(self, width):
+    """Returns COMPARED drawn readings of so many rows."""
     rng = np.random.default_rng(0)
 
     def sample(like):
@@ -389,40 +481,59 @@ class Reader:
         return like
       return rng.normal(size=like.shape).astype(np.float32)
 
-    samples = [
-      Row(*map(sample, _row(self._blank_given(1), 0))) for _ in range(wide)
-    ]
+    given = jax.tree.map(sample, self._blank_given(width, AT_ONCE))
+    return given._replace(count_B=np.full(width, COMPARED, np.int32))
 
-    def rows(first, width):
-      given = self.part(samples[first : first + width], slice(COMPARED), width)
-      made = self._run(self.join([self.fresh] * width), given)
-      carry, result = jax.device_get(made)
-      leaves = [*jax.tree.leaves(self._first(carry)), *result]
-      return [[x[n].tobytes() for x in leaves] for n in range(width)]
+  def _together(self, given):
+    """Returns the bits of each row that reads its readings in a call."""
+    return self._bits(*self._run(self._fresh_rows(given), given))
 
-    parts = (rows(first, narrow) for first in range(0, wide, narrow))
-    return rows(0, wide) == [row for part in parts for row in part]
+  def _one_by_one(self, given):
+    """Returns them of rows that read one reading in each call."""
+    carry, result = self._fresh_rows(given), None
+    for n in range(COMPARED):
+      carry, result = self._run(carry, _one(given, n))
+    return self._bits(carry, result)
+
+  def _fresh_rows(self, given):
+    return self.take(self.fresh, np.zeros(len(given.count_B), int))
+
+  def _bits(self, carry, result):
+    carry, result = jax.device_get((carry, result))
+    leaves = [*jax.tree.leaves(self._first(carry)), *result]
+    return [[x[n].tobytes() for x in leaves] for n in range(len(leaves[0]))]
 
 
-def _row(given, n):
-  """Returns views of the arrays of row `n`, those of a Row."""
-  readings_NxBxT, calendar_NxBxF, _, covariates = given
-  views = [readings_NxBxT[:, n], calendar_NxBxF[:, n]]
+def _on_host(tree):
+  """Returns arrays of NumPy, on a CPU in a tenth of jax.device_get's time."""
+  with jax.transfer_guard_device_to_host('allow'):
+    return jax.tree.map(np.asarray, tree)
+
+
+def _some(given, start, stop):
+  """Returns the rows from one to before another."""
+  own = slice(start, stop)
+  readings_NxBxT, calendar_NxBxF, count_B, covariates = given
   if covariates is not None:
     known_BxHxK, inputs_NxBxC, categories_BxS = covariates
-    views += [known_BxHxK[n], inputs_NxBxC[:, n], categories_BxS[n]]
-  return views
+    covariates = Covariates(
+      known_BxHxK[own], inputs_NxBxC[:, own], categories_BxS[own]
+    )
+  return Given(
+    readings_NxBxT[:, own], calendar_NxBxF[:, own], count_B[own], covariates
+  )
 
 
-def _write(given, n, row, own):
-  """Writes the readings `own` of a row into row `n`."""
-  readings_NxT, calendar_NxF, *covariates = _row(given, n)
-  part_NxT = row.readings_NxT[own]
-  count = given.count_B[n] = len(part_NxT)
-  readings_NxT[:count] = part_NxT
-  calendar_NxF[:count] = row.calendar_NxF[own]
-  if covariates:
-    known_HxK, inputs_NxC, categories_S = covariates
-    known_HxK[:] = row.known_HxK
-    inputs_NxC[:count] = row.inputs_NxC[own]
-    categories_S[:] = row.categories_S
+def _one(given, n):
+  """Returns the n-th reading of each row."""
+  own = slice(n, n + 1)
+  covariates = given.covariates
+  if covariates is not None:
+    inputs_NxBxC = covariates.inputs_NxBxC[own]
+    covariates = covariates._replace(inputs_NxBxC=inputs_NxBxC)
+  return Given(
+    given.readings_NxBxT[own],
+    given.calendar_NxBxF[own],
+    np.ones_like(given.count_B),
+    covariates,
+  )

@@ -10,6 +10,7 @@ bits that the stream had (inference/series_rows.py).
 """
 
 import hashlib
+import struct
 from collections.abc import Sequence
 
 import jax
@@ -21,7 +22,8 @@ from rnn_jax.inference import forecast as forecast_lib
 from rnn_jax.serving import states
 
 SHA256 = 32  # bytes
-SIZES = 4  # int64 that begin a part
+SIZES = '<4q'  # that begin a part
+NOTHING = np.zeros((0, 0), '<f4')
 
 
 def like(model: forecast_lib.Forecaster) -> forecast_lib.Stream:
@@ -80,14 +82,11 @@ def load(state: bytes, like: forecast_lib.Stream) -> forecast_lib.Stream | None:
 
 def dump_part(stream: forecast_lib.Stream, values_NxT: np.ndarray) -> bytes:
   """Returns what a stream is about to read."""
-  own = stream.covariates
-  moving_MxC = np.zeros((0, 0)) if own is None else own.from_place(stream.count)
-  sizes = np.array([*values_NxT.shape, *moving_MxC.shape], '<i8')
-  return (
-    sizes.tobytes()
-    + values_NxT.astype('<f8').tobytes()
-    + moving_MxC.astype('<f4').tobytes()
-  )
+  own, moving_MxC = stream.covariates, NOTHING
+  if own is not None:
+    moving_MxC = own.from_place(stream.count).astype('<f4')
+  sizes = struct.pack(SIZES, *values_NxT.shape, *moving_MxC.shape)
+  return sizes + values_NxT.astype('<f8').tobytes() + moving_MxC.tobytes()
 
 
 def replay(
@@ -104,8 +103,8 @@ def replay(
     [np.zeros((0, len(stream.carry.window_BxTxW[0])))],
   )
   for part in parts:
-    N, T, M, C = np.frombuffer(part, '<i8', SIZES).tolist()
-    at = SIZES * 8
+    N, T, M, C = struct.unpack_from(SIZES, part)
+    at = struct.calcsize(SIZES)
     values.append(np.frombuffer(part, '<f8', N * T, at).reshape(N, T))
     moving = np.frombuffer(part, '<f4', M * C, at + 8 * N * T)
     if (own := stream.covariates) is not None:

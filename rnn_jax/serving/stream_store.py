@@ -5,7 +5,8 @@
                kept in their place
 
 Both are bytes (stream_bytes.py). A reading is on the disk before it is
-answered. One server has the folder's streams at a time.
+answered; one that the model failed to read may be, too. One server has the
+folder's streams at a time.
 """
 
 import fcntl
@@ -65,7 +66,8 @@ class Store(Protocol):
       model: the digest of the model.
       states: streams of which the state is kept, new ones or not; parts before
         it are forgotten.
-      parts: of others, what was read from a place on.
+      parts: of others, what is read from a place on, in place of what was
+        written of that place.
       removed: the keys of streams that are removed.
 
     Raises:
@@ -123,7 +125,7 @@ class StreamStore:
         [row[:2] for row in rows],
       )
       database.executemany(
-        'insert into parts values (?, ?, ?, ?)',
+        'insert or replace into parts values (?, ?, ?, ?)',
         [(*key, place, part) for key, place, part in parts],
       )
 

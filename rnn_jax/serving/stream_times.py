@@ -179,6 +179,44 @@ def following(
   return stream, new_NxT
 
 
+def next_readings(
+  model: forecast_lib.Forecaster,
+  streams: Sequence[forecast_lib.Stream],
+  times: Sequence[Time | None],
+  readings: Sequence[forecast_lib.Reading],
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns (readings BxT, whether each is all that `following` would return).
+
+  Others come again, leave out a time, or are refused: `following` says so.
+
+  Args:
+    model: of the run.
+    streams: B streams without covariates.
+    times: of the readings; None: it is the one after the stream's last.
+    readings: one of each stream; NaN is missing.
+  """
+  try:
+    values_BxT = model.numbers(readings)
+  except errors.InputError:
+    return np.zeros((len(streams), 0)), np.zeros(len(streams), bool)
+  is_next_B = model.readable(streams, values_BxT)
+  timed, parsed = [], []
+  for n, time in enumerate(times):
+    if time is None:
+      continue
+    try:
+      parsed.append(_parse(model.frequency, time))
+      timed.append(n)
+    except errors.InputError:
+      is_next_B[n] = False
+  if timed:
+    start_N = np.array([streams[n].start for n in timed], np.int64)
+    count_N = np.array([streams[n].count for n in timed])
+    places_N = model.frequency.places(start_N, np.array(parsed, np.int64))
+    is_next_B[timed] &= places_N == count_N
+  return values_BxT, is_next_B
+
+
 def _known_after(model, stream, besides, timed):
   """Returns what is known of the times after those whose are, MxK."""
   names, own = model.covariates.names[0], stream.covariates

@@ -6,8 +6,10 @@
       answer = streams.read(key, None, [121.5]).result()
 
 States are rows of one array. A tick takes the next job of each stream that has
-one, reads all their readings together (inference/series_rows.py), writes them
-to the store in one transaction, and answers: what was answered is on the disk.
+one, reads all their readings together (inference/series_rows.py), meanwhile
+writes these to the store, and answers: what was answered is on the disk.
+What a tick computes of each stream, it computes of all of them at once, in
+columns.
 A stream's forecasts have the bits of its series read from the start, whatever
 else is served. Long histories are read in parts, one each tick.
 
@@ -95,38 +97,61 @@ class _Entry(NamedTuple):
   journal: int
 
 
-class _Row(NamedTuple):
-  """What a job's stream becomes in a tick: row `n` of its arrays."""
+class _Place(NamedTuple):
+  """Where the answer of one of several jobs goes, in place of a future."""
 
-  job: '_Job'
-  stream: forecast_lib.Stream
-  part_NxT: np.ndarray
+  batch: '_Batch'
   n: int
 
+  def set_result(self, answer: Any) -> None:
+    self.batch.take(self.n, answer)
 
-@dataclasses.dataclass(eq=False)
+  def set_exception(self, error: BaseException) -> None:
+    self.batch.take(self.n, error)
+
+
+class _Batch:
+  """Jobs that are answered together; `done` gets the list of answers."""
+
+  def __init__(self, count: int) -> None:
+    self.done: futures.Future[list[Any]] = futures.Future()
+    self.done.set_running_or_notify_cancel()
+    self._answers: list[Any] = [None] * count
+    self._left = count
+
+  def take(self, n: int, answer: Any) -> None:
+    """Takes an answer; called by one thread."""
+    self._answers[n] = answer
+    self._left -= 1
+    if not self._left:
+      self.done.set_result(self._answers)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
 class _Job:
   """What a stream is asked: one of its kinds.
 
   Attributes:
     key: of the stream.
+    done: gets the answer.
     series: that begins it, or None.
     given: times, readings and what comes with them, that follow; or None.
-    done: gets the answer.
     stream: what it has become so far, without its carry.
-    carry: of a new stream; others have a slot.
+    slot: of its carry, which a new stream has of its own; -1: none yet.
     rest_NxT: what is still to be read; None: the job hasn't begun.
     added: how many were read.
+    ended: whether it was answered.
   """
 
   key: Key
+  done: futures.Future | _Place
   series: panel.Series | None = None
   given: tuple[Any, Sequence[Any], stream_times.Besides] | None = None
-  done: futures.Future = dataclasses.field(default_factory=futures.Future)
   stream: Any = None
-  carry: Any = None
+  slot: int = -1
   rest_NxT: Any = None
   added: int = 0
+  ended: bool = False
 
   @property
   def begins(self) -> bool:
@@ -176,9 +201,10 @@ class Streams:
       QueueFullError: too many requests wait.
       ClosedError: the server is stopping.
     """
-    job = _Job(key, series, stream=_without_carry(self.model.empty(series)))
-    job.carry, job.rest_NxT = self._reader.fresh, series.values_NxT
-    return self._submit(job)
+    job = _Job(key, futures.Future(), series)
+    job.stream = _without_carry(self.model.empty(series))
+    job.rest_NxT = series.values_NxT
+    return self._submit_one(job)
 
   def read(
     self,
@@ -196,7 +222,42 @@ class Streams:
       QueueFullError: too many requests wait.
       ClosedError: the server is stopping.
     """
-    return self._submit(_Job(key, given=(times, readings, besides)))
+    given = times, readings, besides
+    return self._submit_one(_Job(key, futures.Future(), given=given))
+
+  def read_all(
+    self,
+    keys: Sequence[Key],
+    times: Sequence[Any] | None,
+    readings: Sequence[forecast_lib.Reading],
+  ) -> futures.Future[list[Answer | Exception]]:
+    """Reads the next reading of each of many streams, as `read` does.
+
+    The future's list has an answer for each, or what `read` would have raised
+    of it; it is there when all have read.
+
+    Args:
+      keys: of the streams.
+      times: of each reading; None: each is the one after the stream's last.
+      readings: one of each stream; NaN is missing.
+
+    Raises:
+      QueueFullError: too many requests wait.
+      ClosedError: the server is stopping.
+    """
+    batch, nothing = _Batch(len(keys)), stream_times.NOTHING
+    of_times = [None] * len(keys) if times is None else [[x] for x in times]
+    jobs = [
+      _Job(key, _Place(batch, n), given=(own, (reading,), nothing))
+      for n, (key, own, reading) in enumerate(
+        zip(keys, of_times, readings, strict=True)
+      )
+    ]
+    if jobs:
+      self._submit(jobs)
+    else:
+      batch.done.set_result([])
+    return batch.done
 
   def delete(self, key: Key) -> futures.Future[None]:
     """Removes a stream; the future raises UnknownStreamError.
@@ -205,7 +266,7 @@ class Streams:
       QueueFullError: too many requests wait.
       ClosedError: the server is stopping.
     """
-    return self._submit(_Job(key))
+    return self._submit_one(_Job(key, futures.Future()))
 
   def get(self, key: Key) -> forecast_lib.Stream:
     """Returns a stream, with its carry.
@@ -230,19 +291,24 @@ class Streams:
     """Returns the statistics."""
     return Stats(len(self._entries), self._queued, self._readings, self._ticks)
 
-  def _submit(self, job):
+  def _submit_one(self, job):
+    job.done.set_running_or_notify_cancel()  # whoever asked may leave
+    self._submit([job])
+    return job.done
+
+  def _submit(self, jobs):
     with self._changed:
       if self._closed:
         raise requests.ClosedError('the server is stopping')
-      if self._queued >= self.options.queue:
+      if self._queued + len(jobs) > self.options.queue:
         raise requests.QueueFullError(
-          f'{self._queued} requests wait, as many as may: try again later'
+          f'{self._queued} requests wait, and {self.options.queue} may: try '
+          'again later'
         )
-      job.done.set_running_or_notify_cancel()  # whoever asked may leave
-      self._jobs.setdefault(job.key, collections.deque()).append(job)
-      self._queued += 1
+      for job in jobs:
+        self._jobs.setdefault(job.key, collections.deque()).append(job)
+      self._queued += len(jobs)
       self._changed.notify_all()
-    return job.done
 
   def _find(self, key):
     entry = self._entries.get(key)
@@ -316,7 +382,7 @@ class Streams:
 
   def _fail(self, jobs):
     for job in jobs:
-      self._end(job, requests.ClosedError('the server has ended'))
+      self._end([(job, requests.ClosedError('the server has ended'))])
 
   def _run(self):
     while not self._ended:
@@ -347,12 +413,13 @@ class Streams:
     for first in range(0, len(found), ROWS):
       part = found[first : first + ROWS]
       keys, streams, rests = zip(*part, strict=True)
-      streams = self.model.read_all(streams, rests)
       slots = self._allot(len(part))
+      carry = self._reader.join([stream.carry for stream in streams])
+      streams, rows = self.model.read_rows(streams, carry, rests)
+      self._reader.put_parts(self._carry, np.array(slots), rows)
       for key, stream, rest_NxT, slot in zip(
         keys, streams, rests, slots, strict=True
       ):
-        self._reader.put(self._carry, np.array([slot]), stream.carry)
         entry = _Entry(_without_carry(stream), slot, len(rest_NxT))
         self._entries[key] = entry
 
@@ -364,13 +431,12 @@ class Streams:
     jobs = self._next()
     if not jobs:
       return False
-    reading = [job for job in jobs if self._begin(job)]
+    jobs = [job for job in self._begun(jobs) if self._has_room(job)]
     try:
-      self._tick(reading)
+      if jobs:
+        self._tick(jobs)
     except Exception as error:  # noqa: BLE001, it becomes the answers
-      for job in reading:
-        if not job.done.done():
-          self._end(job, error)
+      self._end([(job, error) for job in jobs if not job.ended])
     self._ticks += 1
     return True
 
@@ -382,16 +448,47 @@ class Streams:
         self._jobs.move_to_end(key)
       return [self._jobs[key][0] for key in keys]
 
+  def _begun(self, jobs):
+    """Returns the jobs that have readings to read; others have ended then."""
+    self._begin_next([job for job in jobs if self._reads_next(job)])
+    return [job for job in jobs if job.rest_NxT is not None or self._begin(job)]
+
+  def _reads_next(self, job):
+    """Returns whether a job gives one reading and nothing besides."""
+    return (
+      job.rest_NxT is None
+      and job.given is not None
+      and len(job.given[1]) == 1
+      and not (job.given[2].known or job.given[2].observed)
+      and job.key in self._entries
+      and self._entries[job.key].stream.covariates is None
+    )
+
+  def _begin_next(self, jobs):
+    """Begins the jobs whose reading is simply the next of their stream."""
+    if not jobs:
+      return
+    entries = [self._entries[job.key] for job in jobs]
+    given = [job.given for job in jobs]
+    values_BxT, is_next_B = stream_times.next_readings(
+      self.model,
+      [entry.stream for entry in entries],
+      [times if times is None else times[0] for times, _, _ in given],
+      [readings[0] for _, readings, _ in given],
+    )
+    for n in np.flatnonzero(is_next_B).tolist():
+      job, entry = jobs[n], entries[n]
+      job.stream, job.slot = entry.stream, entry.slot
+      job.rest_NxT = values_BxT[n : n + 1]
+
   def _begin(self, job):
-    """Returns whether a job has readings to read; others have ended then."""
-    if job.rest_NxT is not None:
-      return True
+    """Begins another job. Returns whether it has readings to read."""
     try:
       if job.given is None:
         self._remove(job)
         return False
-      job.stream, slot, _ = self._find(job.key)
-      window_TxW = self._carry.window_BxTxW[slot]
+      job.stream, job.slot, _ = self._find(job.key)
+      window_TxW = self._carry.window_BxTxW[job.slot]
       times, readings, besides = job.given
       job.stream, job.rest_NxT = stream_times.following(
         self.model,
@@ -403,10 +500,10 @@ class Streams:
         besides,
       )
       if not len(job.rest_NxT):
-        self._end(job, Answer(job.stream, 0))
+        self._end([(job, Answer(job.stream, 0))])
       return len(job.rest_NxT) > 0
     except Exception as error:  # noqa: BLE001, it becomes the answer
-      self._end(job, error)
+      self._end([(job, error)])
       return False
 
   def _remove(self, job):
@@ -417,96 +514,95 @@ class Streams:
     if self._lost.pop(job.key, None) is None:
       del self._entries[job.key]
       self._free.append(entry.slot)
-    self._end(job, None)
+    self._end([(job, None)])
 
   def _tick(self, jobs):
     """Reads a part of each job's readings, and answers those that end."""
-    # Those with a slot first.
-    jobs = sorted(filter(self._has_room, jobs), key=lambda job: job.begins)
-    if not jobs:
-      return
-    slots = [self._entries[job.key].slot for job in jobs if not job.begins]
-    carry = self._reader.join(
+    slots_B = np.array([job.slot for job in jobs])
+    parts = [job.rest_NxT[: series_rows.AT_ONCE] for job in jobs]
+    journals = [*map(self._journal, jobs, parts)]
+    # Readings are written while the model reads them.
+    streams, rows = self.model.read_rows(
+      [job.stream for job in jobs],
+      self._carry,
+      parts,
+      slots_B,
+      lambda: self._write_parts(jobs, parts, journals),
+    )
+    self._write_states(jobs, streams, parts, journals, rows)
+    with self._changed:
+      self._reader.put_parts(self._carry, slots_B, rows)
+      for each in zip(jobs, streams, parts, journals, strict=True):
+        self._advance(*each)
+    self._end(
       [
-        self._reader.take(self._carry, np.array(slots, int)),
-        *(job.carry for job in jobs if job.begins),
+        (job, Answer(job.stream, job.added))
+        for job in jobs
+        if not len(job.rest_NxT)
       ]
     )
-    parts = [job.rest_NxT[: series_rows.AT_ONCE] for job in jobs]
-    before = [job.stream for job in jobs]
-    streams, carry = self.model.read_rows(before, carry, parts)
-    rows = [
-      _Row(job, stream, part_NxT, n)
-      for n, (job, stream, part_NxT) in enumerate(
-        zip(jobs, streams, parts, strict=True)
-      )
+
+  def _journal(self, job, part_NxT):
+    """Returns how many readings the store then has after a stream's state.
+
+    0: the state is to be written.
+    """
+    if job.begins:
+      return 0
+    journal = self._entries[job.key].journal + len(part_NxT)
+    return journal if journal <= stream_store.JOURNAL else 0
+
+  def _write_parts(self, jobs, parts, journals):
+    written = [
+      (job.key, job.stream.count, stream_bytes.dump_part(job.stream, part_NxT))
+      for job, part_NxT, journal in zip(jobs, parts, journals, strict=True)
+      if journal
     ]
-    journals = self._write(rows, carry)
-    with self._changed:
-      own = np.arange(len(slots))
-      old = self._reader.take(carry, own)
-      self._reader.put(self._carry, np.array(slots, int), old)
-      for row, journal in zip(rows, journals, strict=True):
-        self._advance(row, carry, journal)
-    for job in jobs:
-      if not len(job.rest_NxT):
-        self._end(job, Answer(job.stream, job.added))
+    if self._store is not None and written:
+      self._store.write(self._digest, (), written)
 
-  def _write(self, rows, carry):
-    """Writes rows to the store. Returns how many readings each has there."""
-    states, parts, journals = [], [], []
-    for job, stream, part_NxT, n in rows:
-      journal = len(part_NxT)
-      if not job.begins:
-        journal += self._entries[job.key].journal
-      whole = job.begins or journal > stream_store.JOURNAL
-      journals.append(0 if whole else journal)
-      if not whole:
-        part = stream_bytes.dump_part(job.stream, part_NxT)
-        parts.append((job.key, job.stream.count, part))
-      elif not job.begins or len(part_NxT) == len(job.rest_NxT):
-        own = self._reader.take(carry, np.array([n]))
-        state = stream_bytes.dump(stream._replace(carry=own))
-        states.append((job.key, state))
-    if self._store is not None and (states or parts):
-      self._store.write(self._digest, states, parts)
-    return journals
+  def _write_states(self, jobs, streams, parts, journals, rows):
+    written = [
+      (job.key, self._state(stream, rows, n))
+      for n, (job, stream) in enumerate(zip(jobs, streams, strict=True))
+      if not journals[n]
+      and not (job.begins and len(parts[n]) < len(job.rest_NxT))
+    ]
+    if self._store is not None and written:
+      self._store.write(self._digest, written, ())
 
-  def _advance(self, row, carry, journal):
+  def _state(self, stream, rows, n):
+    carry = self._reader.row(rows, n)
+    return stream_bytes.dump(stream._replace(carry=carry))
+
+  def _advance(self, job, stream, part_NxT, journal):
     """Takes what a job's stream has become."""
-    job, stream, part_NxT, n = row
     job.stream, job.rest_NxT = stream, job.rest_NxT[len(part_NxT) :]
     job.added += len(part_NxT)
     self._readings += len(part_NxT)
     if job.begins:
-      job.carry = self._reader.take(carry, np.array([n]))
       if len(job.rest_NxT):
         return
       self._lost.pop(job.key, None)
-      slot = self._slot(job.key)
-      self._reader.put(self._carry, np.array([slot]), job.carry)
-    else:
-      slot = self._entries[job.key].slot
-    self._entries[job.key] = _Entry(stream, slot, journal)
-
-  def _slot(self, key):
-    """Returns the slot of a stream, or a free one."""
-    entry = self._entries.get(key)
-    return self._allot(1)[0] if entry is None else entry.slot
+      if (old := self._entries.get(job.key)) is not None:
+        self._free.append(old.slot)
+    self._entries[job.key] = _Entry(stream, job.slot, journal)
 
   def _has_room(self, job):
     """Returns whether a job isn't a new stream too many; refuses that."""
-    if not job.begins or job.key in self._entries or job.key in self._new:
+    if job.slot >= 0:
       return True
     count = len(self._entries) + len(self._new)
-    if count < self.options.streams:
-      self._new.add(job.key)
+    if job.key in self._entries or count < self.options.streams:
+      self._new |= {job.key} - self._entries.keys()
+      (job.slot,) = self._allot(1)
+      self._reader.put(self._carry, np.array([job.slot]), self._reader.fresh)
       return True
     error = records.QuotaError(
       f'this server has {count:,} streams, as many as it may (--streams): '
       'delete some'
     )
-    self._end(job, error)
+    self._end([(job, error)])
     return False
 
   def _allot(self, count):
@@ -514,23 +610,28 @@ class Streams:
     while len(self._free) < count:
       size = len(self._carry.x_BxD)
       self._carry = self._reader.join([self._carry] * 2)
-      self._free += range(size, 2 * size)
+      self._free += range(2 * size - 1, size - 1, -1)  # the first ones first
     return [self._free.pop() for _ in range(count)]
 
-  def _end(self, job, result):
-    """Answers a job, which is its stream's first."""
+  def _end(self, answers):
+    """Answers jobs, each of which is its stream's first."""
     with self._changed:
-      self._new.discard(job.key)
-      jobs = self._jobs.get(job.key)
-      if jobs and jobs[0] is job:
-        jobs.popleft()
-        self._queued -= 1
-        if not jobs:
-          del self._jobs[job.key]
-    if isinstance(result, BaseException):
-      job.done.set_exception(result)
-    else:
-      job.done.set_result(result)
+      for job, answer in answers:
+        job.ended = True
+        self._new.discard(job.key)
+        if job.begins and job.slot >= 0 and isinstance(answer, BaseException):
+          self._free.append(job.slot)
+        jobs = self._jobs.get(job.key)
+        if jobs and jobs[0] is job:
+          jobs.popleft()
+          self._queued -= 1
+          if not jobs:
+            del self._jobs[job.key]
+    for job, answer in answers:
+      if isinstance(answer, BaseException):
+        job.done.set_exception(answer)
+      else:
+        job.done.set_result(answer)
 
 
 def _without_carry(stream):

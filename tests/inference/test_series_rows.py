@@ -20,19 +20,43 @@ def _made(tmp_path_factory):
   return model, jax.device_put(bundle.params)
 
 
-def row(sizes, count, rng):
-  """A row of `count` readings."""
+def rows_of(sizes, lengths, rng):
+  """Rows of so many readings each."""
+  M, B = sum(lengths), len(lengths)
 
   def numbers(*shape):
     return np.float32(rng.normal(size=shape))
 
-  return series_rows.Row(
-    numbers(count, sizes.targets),
-    numbers(count, sizes.calendar),
-    numbers(sizes.horizon, sizes.known),
-    numbers(count, sizes.inputs),
-    rng.integers(0, 3, len(sizes.categories)).astype(np.int32),
+  return series_rows.Rows(
+    numbers(M, sizes.targets),
+    numbers(M, sizes.calendar),
+    np.array(lengths),
+    numbers(B, sizes.horizon, sizes.known),
+    numbers(M, sizes.inputs),
+    rng.integers(0, 3, (B, len(sizes.categories))).astype(np.int32),
   )
+
+
+def some(rows, n, start=0, stop=None):
+  """Some readings of row n."""
+  end = int(np.cumsum(rows.count_B)[n])
+  own = slice(end - int(rows.count_B[n]), end)
+  moving = [x[own][start:stop] for x in (*rows[:2], rows.inputs_MxC)]
+  return series_rows.Rows(
+    *moving[:2],
+    np.array([len(moving[0])]),
+    rows.known_BxHxK[n : n + 1],
+    moving[2],
+    rows.categories_BxS[n : n + 1],
+  )
+
+
+def read(reader, carry, rows):
+  """(The new rows as one carry, the result)."""
+  parts, result = reader.read(carry, rows)
+  made = jax.tree.map(np.zeros_like, carry)
+  reader.put_parts(made, np.arange(len(rows.count_B)), parts)
+  return made, result
 
 
 def bits(reader, carry, result=()):
@@ -54,24 +78,39 @@ def test_rows_are_those_of_single_rows_at_all_widths(made):
   rng = np.random.default_rng(0)
   lengths = rng.integers(0, 2 * series_rows.AT_ONCE, 19)
   lengths[:2] = 0, series_rows.AT_ONCE + 1
-  rows = [row(made[0].sizes, n, rng) for n in lengths]
+  rows = rows_of(made[0].sizes, lengths, rng)
   blank = reader.join([reader.fresh] * 19)
-  carry, result = reader.read(blank, rows)
+  carry, result = read(reader, blank, rows)
   together = bits(reader, carry, result)
   assert [*reader.parts(19)] == [(0, 16), (16, 1), (17, 1), (18, 1)]
-  alone = [bits(reader, *reader.read(reader.fresh, [own]))[0] for own in rows]
+  alone = [
+    bits(reader, *read(reader, reader.fresh, some(rows, n)))[0]
+    for n in range(19)
+  ]
   assert together == alone
   assert len({tuple(own) for own in together}) > 10
   # A row without readings is as it was, and has the forecast that it had.
-  nothing = [
-    own._replace(
-      readings_NxT=own.readings_NxT[:0],
-      calendar_NxF=own.calendar_NxF[:0],
-      inputs_NxC=own.inputs_NxC[:0],
-    )
-    for own in rows
-  ]
-  assert bits(reader, *reader.read(carry, nothing)) == together
+  nothing = [some(rows, n, 0, 0) for n in range(19)]
+  nothing = series_rows.Rows(*map(np.concatenate, zip(*nothing, strict=True)))
+  assert bits(reader, *read(reader, carry, nothing)) == together
+
+
+def test_a_reading_in_each_call_makes_the_bits_of_one_call(made):
+  reader = series_rows.Reader(*made)
+  rows = rows_of(made[0].sizes, [5] * 17, np.random.default_rng(0))
+  blank = reader.join([reader.fresh] * 17)
+  wanted = bits(reader, *read(reader, blank, rows))
+  # Of some rows of a carry, in another order.
+  carry, at_B = reader.take(blank, np.zeros(40, int)), np.arange(17) * 2 + 3
+  for n in range(5):
+    each = [some(rows, row, n, n + 1) for row in range(17)]
+    each = series_rows.Rows(*map(np.concatenate, zip(*each, strict=True)))
+    parts, result = reader.read(carry, each, at_B)
+    reader.put_parts(carry, at_B, parts)
+  assert bits(reader, reader.take(carry, at_B), result) == wanted
+  untouched = np.setdiff1d(np.arange(40), at_B)
+  fresh = bits(reader, reader.fresh)
+  assert bits(reader, reader.take(carry, untouched)) == fresh * 23
 
 
 def test_rows_are_taken_and_put(made):
@@ -118,3 +157,14 @@ def test_a_width_with_other_bits_is_not_used(made, monkeypatch):
   assert [*reader.parts(20)] == [(n, 1) for n in range(20)]
   assert [*reader.parts(300)] == [(0, 256)] + [(256 + n, 1) for n in range(44)]
   assert asked == [(1, 16), (1, 256)]  # once each
+
+
+def test_a_program_with_other_bits_is_not_used(made, monkeypatch):
+  reader = series_rows.Reader(*made)
+  rows = rows_of(made[0].sizes, [1], np.random.default_rng(0))
+  assert len(reader.part(rows, np.array([0]), 0, 1).readings_NxBxT) == 1
+  other = series_rows.Reader(*made)
+  monkeypatch.setattr(other, '_one_by_one', lambda given: 'other bits')
+  given = other.part(rows, np.array([0]), 0, 1)
+  assert len(given.readings_NxBxT) == series_rows.AT_ONCE
+  assert [*other.parts(16)] == [(0, 16)]

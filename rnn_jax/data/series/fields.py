@@ -125,3 +125,16 @@ def shown(time: int, dated: bool, whole_days: bool = False) -> str:
   for end in ('.000000000', ':00', ' 00:00' if whole_days else ':00'):
     text = text.removesuffix(end) if len(text) > 16 or whole_days else text
   return text
+
+
+def shown_all(
+  times_N: np.ndarray, dated: bool, whole_days: bool = False
+) -> list[str]:
+  """Returns times as text, each as of `shown`."""
+  if not dated:
+    return [*map(str, times_N.tolist())]
+  minutes_N = times_N.astype('M8[ns]').astype('M8[m]')
+  if not len(times_N) or (minutes_N != times_N.astype('M8[ns]')).any():
+    return [shown(time, dated, whole_days) for time in times_N.tolist()]
+  texts = np.datetime_as_string(minutes_N, unit='D' if whole_days else 'm')
+  return '\n'.join(texts.tolist()).replace('T', ' ').split('\n')

@@ -67,6 +67,11 @@ class Frequency(NamedTuple):
     return self.multiple * NANOSECONDS.get(self.unit, 0)
 
   @property
+  def is_even(self) -> bool:
+    """Whether a grid is the same from any of its times on."""
+    return bool(self.steps) or not self.unit
+
+  @property
   def season(self) -> int:
     """Readings of a season: of a day, a week or a year."""
     return self._usual()[0]
@@ -85,21 +90,21 @@ class Frequency(NamedTuple):
       return DAY // self.steps, DAY // self.steps
     return OTHER
 
-  def places(self, start: int, times_N: np.ndarray) -> np.ndarray:
+  def places(self, start: int | np.ndarray, times_N: np.ndarray) -> np.ndarray:
     """Returns the places of times on the grid from `start`; -1: between them.
 
     Args:
-      start: the first time.
+      start: the first time; an array: of the grid of each.
       times_N: int64, none before it.
     """
     if not self.unit:
       whole, rest = np.divmod(times_N - start, self.multiple)
     elif self.unit == 'B':
-      days_N, first = _days(times_N), _days(np.int64(start))
+      days_N, first = _days(times_N), _days(np.asarray(start, np.int64))
       whole, rest = np.divmod(np.busday_count(first, days_N), self.multiple)
       rest = rest + ~np.is_busday(days_N) + (times_N - start) % DAY
     elif self.unit == 'M':
-      months_N, first = _months(times_N), _months(np.int64(start))
+      months_N, first = _months(times_N), _months(np.asarray(start, np.int64))
       whole, rest = np.divmod(
         (months_N - first).astype(np.int64), self.multiple
       )
@@ -108,14 +113,19 @@ class Frequency(NamedTuple):
       whole, rest = np.divmod(times_N - start, self.steps)
     return np.where(rest == 0, whole, -1)
 
-  def times(self, start: int, places_N: np.ndarray) -> np.ndarray:
-    """Returns the times of places on the grid from `start`, int64."""
+  def times(self, start: int | np.ndarray, places_N: np.ndarray) -> np.ndarray:
+    """Returns the times of places on the grid from `start`, int64.
+
+    An array of starts: on the grid of each.
+    """
     places_N = np.asarray(places_N, np.int64)
     if not self.unit:
       return start + places_N * self.multiple
     if self.unit == 'B':
       days_N = np.busday_offset(
-        _days(np.int64(start)), places_N * self.multiple, roll='forward'
+        _days(np.asarray(start, np.int64)),
+        places_N * self.multiple,
+        roll='forward',
       )
       return days_N.astype('M8[ns]').astype(np.int64) + start % DAY
     if self.unit == 'M':
@@ -123,8 +133,9 @@ class Frequency(NamedTuple):
     return start + places_N * self.steps
 
   def _of_months(self, start, months_N):
-    first = _months(np.int64(start))
-    day = int((_days(np.int64(start)) - first.astype('M8[D]')).astype(int))
+    start = np.asarray(start, np.int64)
+    first = _months(start)
+    day = (_days(start) - first.astype('M8[D]')).astype(int)
     month_N = first + np.asarray(months_N).astype('m8[M]')
     begin_N = month_N.astype('M8[D]')
     last_N = _length(month_N, MONTH) - 1
@@ -138,7 +149,9 @@ class Frequency(NamedTuple):
     """How many calendar features a reading has."""
     return 2 * len(self._cycles())
 
-  def calendar(self, start: int, places_N: np.ndarray) -> np.ndarray:
+  def calendar(
+    self, start: int | np.ndarray, places_N: np.ndarray
+  ) -> np.ndarray:
     """Returns the calendar features of places, NxF, float32 in [-1, 1].
 
     They are sine and cosine of the time of the day, the day of the week and the

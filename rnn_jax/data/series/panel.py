@@ -48,10 +48,8 @@ def times(
   whole_days = start % frequency_lib.DAY == 0 and not (
     frequency.steps % frequency_lib.DAY
   )
-  return [
-    fields.shown(int(time), bool(frequency.unit), whole_days)
-    for time in frequency.times(start, places_N)
-  ]
+  times_N = frequency.times(start, places_N)
+  return fields.shown_all(times_N, bool(frequency.unit), whole_days)
 
 
 def of(raws: Sequence[tables.Raw], frequency: str, key: str) -> Panel:
