@@ -1,8 +1,8 @@
 """Forecasts of series, and streams that take one reading at a time.
 
-A history and a single reading run the same compiled programs, and series that
-are read together have the bits that each has by itself (series_rows.py): a
-stream equals, bit for bit, the series read from its start. A series is scaled
+A history and a single reading run the same steps, and series that are read
+together have the bits that each has by itself (series_rows.py): a stream
+equals, bit for bit, the series read from its start. A series is scaled
 by what the run has kept for its name, or else by the history that it begins
 with, which the stream keeps. Quantiles are float64.
 """

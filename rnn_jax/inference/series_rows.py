@@ -505,7 +505,7 @@ class Reader:
 
 
 def _on_host(tree):
-  """Returns arrays of NumPy, on a CPU in a tenth of jax.device_get's time."""
+  """Returns arrays of NumPy; jax.device_get takes longer on a CPU."""
   with jax.transfer_guard_device_to_host('allow'):
     return jax.tree.map(np.asarray, tree)
 

@@ -107,6 +107,67 @@ def test_streams_are_their_series_at_any_time(model, opened, frame):
         check_same(model, frame, name, stream, lengths[name])
 
 
+def test_many_streams_read_in_one_request(model, opened, frame):
+  names = [f's{n}' for n in range(5)]
+  keys = [('alice', name) for name in names]
+  values = {name: one(frame, name).y.to_numpy() for name in names}
+  times = one(frame, 's0').ds
+  with opened().running() as served:
+    for name in names:
+      begin(model, served, frame, name).result()
+    for n in range(HISTORY, HISTORY + 3):
+      given = [values[name][n] for name in names]
+      own = None if n == HISTORY else [times.iloc[n].isoformat()] * 5
+      answers = served.read_all(keys, own, given).result()
+      for name, answer in zip(names, answers, strict=True):
+        assert answer.added == 1
+        check_same(model, frame, name, answer.stream, n + 1)
+    # Each has its own answer, whatever becomes of the others.
+    stop = HISTORY + 3
+    asked = [*keys, ('alice', 'nobody'), keys[0]]
+    given = [values[name][stop] for name in names]
+    given[1], given[2] = np.inf, values['s2'][stop - 1]
+    own = [times.iloc[stop].isoformat()] * 7
+    own[2], own[3] = times.iloc[stop - 1].isoformat(), 'soon'
+    again = [1.0, given[0]]
+    answers = served.read_all(asked, own, [*given, *again]).result()
+    assert answers[0].added == answers[4].added == 1
+    assert 'finite' in str(answers[1]) and 'soon' in str(answers[3])
+    assert answers[2].added == 0
+    assert isinstance(answers[5], streams_lib.UnknownStreamError)
+    assert answers[6].added == 0  # the same reading of the same stream
+    for n, name in enumerate(names):
+      stream = served.get(('alice', name))
+      check_same(model, frame, name, stream, stop + (n in (0, 4)))
+    assert served.stats().queued == 0
+    assert served.read_all([], None, []).result() == []
+    with pytest.raises(requests.QueueFullError, match='50 may'):
+      served.read_all([keys[0]] * 51, None, [1.0] * 51)
+
+
+def test_what_the_model_fails_to_read_may_be_sent_again(
+  model, opened, frame, monkeypatch
+):
+  """It is in the store by then, once."""
+  values = one(frame, 's0').y.to_numpy()[HISTORY:]
+  key = 'alice', 's0'
+  with opened().running() as served:
+    begin(model, served, frame, 's0').result()
+
+    def fail(*_):
+      raise RuntimeError('out of memory')
+
+    with monkeypatch.context() as patch:
+      patch.setattr(model.forecaster, '_unscaled', fail)
+      for given in (values[:1] + 1, values[:2]):
+        with pytest.raises(RuntimeError, match='memory'):
+          served.read(key, None, given).result()
+    check_same(model, frame, 's0', served.get(key), HISTORY)
+    assert served.read(key, None, values[:1]).result().added == 1
+  with opened().running() as served:
+    check_same(model, frame, 's0', served.get(key), HISTORY + 1)
+
+
 def test_a_tick_reads_of_each_stream_one_job(model, opened, frame):
   with opened().running() as served:
     for name in ('s0', 's1'):

@@ -28,7 +28,7 @@ def read(
   history: int = 200,
   overrides: model_lib.Overrides = None,
 ) -> measure.Values:
-  """Seconds of a round: each stream reads once, and is forecast.
+  """Seconds of a round: each stream reads once, in one request, and is forecast.
 
   Args:
     repeats: rounds.
@@ -47,12 +47,8 @@ def read(
 
     def round_of_all():
       values = rng.normal(100, 10, size=streams).tolist()
-      asked = [
-        served.read(key, None, [value])
-        for key, value in zip(keys, values, strict=True)
-      ]
-      for done in asked:
-        forecaster.forecast(done.result().stream)
+      answers = served.read_all(keys, None, values).result()
+      forecaster.forecast_all([answer.stream for answer in answers])
 
     with served.running():
       begun = [

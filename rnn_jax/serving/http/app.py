@@ -10,7 +10,7 @@ POST /v1/completions /v1/chat/completions /v1/embeddings     as at OpenAI
 POST /v1/score /v1/classify
 GET  /v1/states, POST /v1/states, GET and DELETE /v1/states/ID
 POST /v1/forecast
-GET  /v1/streams, GET, PUT, POST and DELETE /v1/streams/ID
+GET and POST /v1/streams, GET, PUT, POST and DELETE /v1/streams/ID
 POST /admin/reload
 """
 
@@ -126,7 +126,8 @@ def _table(*shared):
     ('/v1/states/{id}', states.state, get),
     ('/v1/states/{id}', states.delete_state, delete),
     ('/v1/forecast', series.forecast, post),
-    ('/v1/streams', series.list_streams, get),
+    (openapi.STREAMS, series.list_streams, get),
+    (openapi.STREAMS, series.read_all, post),
     (openapi.STREAM, series.stream, get),
     (openapi.STREAM, series.put_stream, ['PUT']),
     (openapi.STREAM, series.read, post),

@@ -12,6 +12,7 @@ from rnn_jax.serving.http import schemas
 from rnn_jax.serving.http import series_schemas
 
 Form = type[schemas.Object]
+STREAMS = '/v1/streams'
 STREAM = '/v1/streams/{id}'
 FORMS: tuple[tuple[str, str, Form], ...] = (  # (path, method, what it reads)
   ('/v1/completions', 'post', schemas.Completions),
@@ -21,6 +22,7 @@ FORMS: tuple[tuple[str, str, Form], ...] = (  # (path, method, what it reads)
   ('/v1/classify', 'post', schemas.Classify),
   ('/v1/states', 'post', schemas.NewState),
   ('/v1/forecast', 'post', series_schemas.Forecast),
+  (STREAMS, 'post', series_schemas.NextReadings),
   (STREAM, 'put', series_schemas.NewStream),
   (STREAM, 'post', series_schemas.Readings),
   ('/admin/reload', 'post', schemas.Reload),

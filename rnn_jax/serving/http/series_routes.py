@@ -1,8 +1,13 @@
-"""Routes of series of numbers: /v1/forecast and /v1/streams."""
+"""Routes of series of numbers: /v1/forecast and /v1/streams.
+
+Answers have arrays of NumPy, which orjson writes without an object a number.
+"""
 
 import asyncio
 from typing import Any
 
+import numpy as np
+import orjson
 from starlette import responses
 
 from rnn_jax import errors
@@ -40,8 +45,7 @@ class Series(base.Routes):
           ) from None
         left -= len(made.values_NxT)
         series.append(made)
-      read = own.begin_all(series)
-      return [own.forecast(each, horizon, levels) for each in read]
+      return own.forecast_all(own.begin_all(series), horizon, levels)
 
     made = await self.service.compute(compute)
     data = [self._described(each) for each in made]
@@ -80,6 +84,34 @@ class Series(base.Routes):
       request, streams.read(key, *form.each, form.besides(asked[0])), asked
     )
 
+  async def read_all(self, request: Request) -> Response:
+    streams, owner = self.service.streams, base.owner(request)
+    form = schemas.parse(series_schemas.NextReadings, await request.body())
+    asked, names = self._asked(form), [*form.readings]
+    done = streams.read_all(
+      [(owner, name) for name in names],
+      None if form.time is None else [form.time] * len(names),
+      series_schemas.numbers(form.readings.values()),
+    )
+    answers = await asyncio.wrap_future(done)
+    entry = request.state.entry
+    return await base.thread(self._answer_all, names, answers, asked, entry)
+
+  def _answer_all(self, names, answers, asked, entry):
+    """Answers with a forecast, or an error, of each stream."""
+    read = [x for x in answers if not isinstance(x, Exception)]
+    entry['readings'] = sum(answer.added for answer in read)
+    model = self.service.streams.model
+    made = iter(model.forecast_all([x.stream for x in read], *asked))
+    data = []
+    for name, answer in zip(names, answers, strict=True):
+      if isinstance(answer, Exception):
+        error = http_errors.explain(answer, entry).body()
+        data.append({'id': name, 'object': 'stream'} | error)
+      else:
+        data.append(self._after(name, answer, next(made)))
+    return self._answer({'object': 'list', 'data': data})
+
   async def stream(self, request: Request) -> Response:
     streams, key = self.service.streams, self._key(request)
     stream = streams.get(key)
@@ -106,8 +138,12 @@ class Series(base.Routes):
     name = request.path_params['id']
     request.state.entry['readings'] = answer.added
     made = self.service.streams.model.forecast(answer.stream, *asked)
+    return self._answer(self._after(name, answer, made))
+
+  def _after(self, name, answer, made):
+    """Returns what a stream is after a request, and its forecast."""
     about = self._about(name, answer.stream) | {'added': answer.added}
-    return self._answer(about | self._described(made, name))
+    return about | self._described(made, name)
 
   def _key(self, request):
     name = request.path_params['id']
@@ -151,15 +187,16 @@ class Series(base.Routes):
     }
 
   def _answer(self, content):
-    return base.json_response(content | {'model': self.service.options.name})
+    content |= {'model': self.service.options.name}
+    written = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    return responses.Response(written, media_type='application/json')
 
 
 def _numbers(made):
   """Returns the point and the quantiles of a forecast."""
+  quantiles_QxH = np.ascontiguousarray(made.quantiles_HxQ.T)
+  levels = [f'{level:g}' for level in made.levels]
   return {
-    'point': made.point_H.tolist(),
-    'quantiles': {
-      f'{level:g}': column.tolist()
-      for level, column in zip(made.levels, made.quantiles_HxQ.T, strict=True)
-    },
+    'point': np.ascontiguousarray(made.point_H),
+    'quantiles': dict(zip(levels, quantiles_QxH, strict=True)),
   }

@@ -20,6 +20,7 @@ ID = re.compile(r'[A-Za-z0-9._~:-]{1,128}')  # of a stream
 SERIES = 1024  # of a request
 
 Time = Annotated[str, pydantic.Field(max_length=64)] | int
+Id = Annotated[str, pydantic.Field(pattern=f'^{ID.pattern}$')]
 Name = Annotated[str, pydantic.Field(min_length=1, max_length=1024)]
 Numbers = schemas.Real | None | list[schemas.Real | None]
 Values = Annotated[list[Numbers], pydantic.Field(min_length=1)]
@@ -123,6 +124,15 @@ class Readings(Asking, Covariates):
       times = None if self.time is None else [self.time]
       return times, numbers([self.reading])
     return self.times, numbers(self.readings)
+
+
+class NextReadings(Asking):
+  """Takes the next reading of each of many streams; returns their forecasts."""
+
+  readings: Annotated[
+    dict[Id, Numbers], pydantic.Field(min_length=1, max_length=SERIES)
+  ]
+  time: Time | None = None  # of all of them
 
 
 def numbers(readings: Any) -> list[Any]:

@@ -38,6 +38,11 @@ def test_a_grid_is_pandas_date_range(name, theirs, first, season):
   assert (grid.places(start, times_N[1:] + 10**6) == -1).all()
   calendar = grid.calendar(start, places_N)
   assert calendar.shape == (50, grid.features)
+  # Grids that begin apart, each with a place of its own.
+  starts_N, own_N = times_N[:20], np.arange(20) % 7
+  each_N = [grid.times(int(x), n) for x, n in zip(starts_N, own_N, strict=True)]
+  assert np.array_equal(grid.times(starts_N, own_N), each_N)
+  assert np.array_equal(grid.places(starts_N, np.array(each_N)), own_N)
   assert (abs(calendar) <= 1).all()
 
 

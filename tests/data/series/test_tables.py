@@ -146,3 +146,20 @@ def test_later_readings_must_follow(tmp_path):
   two = tables.read(str(tmp_path / 'two.csv'), 'k')
   with pytest.raises(errors.InputError, match="series 'b' is not in .*one"):
     panel_lib.joined([one, two])
+
+
+@pytest.mark.parametrize(
+  ('times', 'dated', 'whole_days'),
+  (
+    (['2026-01-31T23:00', '2026-02-01T00:00'], True, False),
+    (['2026-01-31', '2026-02-01'], True, True),
+    (['2026-01-31T23:00:30', '2026-02-01T00:00'], True, False),
+    (['2026-01-31T23:00:00.25'], True, False),
+    ([], True, False),
+    ([3, -4], False, True),
+  ),
+)
+def test_times_together_are_the_texts_of_each(times, dated, whole_days):
+  times_N = np.array(times, 'M8[ns]' if dated else int).astype(np.int64)
+  each = [tables.shown(x, dated, whole_days) for x in times_N.tolist()]
+  assert tables.shown_all(times_N, dated, whole_days) == each

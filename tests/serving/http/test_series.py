@@ -139,6 +139,42 @@ def test_a_stream_from_its_history_on(client, model, frame):
   assert client.get('/v1/streams').json()['data'] == []
 
 
+def test_many_streams_in_one_request(client, model, frame):
+  wanted = {}
+  readings = {'s0': 11.5, 'gone': 1.0, 's2': None}
+  for name, value in (('s0', 11.5), ('s2', np.nan)):
+    client.put(f'/v1/streams/{name}', json=body(frame, name, 0, HISTORY))
+    state = model.begin(frame[frame.unique_id == name].iloc[:HISTORY])
+    _, wanted[name] = model.observe(state, value, horizon=3)
+  (time,) = body(frame, 's0', HISTORY, HISTORY + 1)['times']
+  given = {'readings': readings, 'time': time, 'horizon': 3}
+  for added in (1, 0):  # the second time as after a lost answer
+    answer = client.post('/v1/streams', json=given).json()
+    first, gone, last = answer['data']
+    assert gone['id'] == 'gone'
+    assert gone['error']['code'] == 'stream_not_found'
+    for row in (first, last):
+      assert (row['added'], row['count']) == (added, HISTORY + 1)
+      check_same(row, wanted[row['id']])
+  for name in wanted:
+    client.delete(f'/v1/streams/{name}')
+
+
+@pytest.mark.parametrize(
+  ('given', 'words'),
+  (
+    ({'readings': {}}, 'at least 1'),
+    ({'readings': {'a b': 1.0}}, 'pattern'),
+    ({'readings': {'a': 'high'}}, 'number'),
+    ({'readings': {'a': 1.0}, 'times': ['x']}, 'no such field'),
+    ({}, 'missing'),
+  ),
+)
+def test_what_many_streams_cannot_read(client, given, words):
+  response = client.post('/v1/streams', json=given)
+  assert response.status_code == 400 and words in response.text
+
+
 def test_a_stream_belongs_to_its_key(client, service, frame):
   path = '/v1/streams/mine'
   client.put(path, json=body(frame, 's0', 0, HISTORY))
@@ -231,6 +267,7 @@ def test_hostile_values_are_refused_by_their_field(model, frame, tmp_path):
     ('PUT', '/v1/streams/other', history | asked | {'series': 's0'}),
     ('POST', '/v1/streams/same', history | asked),
     ('POST', '/v1/streams/same', one | asked),
+    ('POST', '/v1/streams', {'readings': {'a': 1.0}, 'time': 'x'} | asked),
     ('POST', '/v1/forecast', {'series': [{'id': 'a', **history}], **asked}),
   )
   kind = {'Content-Type': 'application/json'}
