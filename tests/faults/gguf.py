@@ -115,10 +115,37 @@ def files(shared: base.Base) -> Iterator[commands.Attempt]:
     content[len(content) * part // 80] ^= 0x10  # of the header, mostly
     yield _attempt(f'a bit at {part}/80', bytes(content), 'either')
 
+  yield from _in_parts()
 
-def _attempt(name, content, expects='refusal'):
+
+def _in_parts():
+  """Yields models of which a part isn't what its name says."""
+  parts = [_model(_split(0, 2)), _model(_split(1, 2))]
+  cut = parts[1][: len(parts[1]) // 2]
+  for name, others in (
+    ('a part that is missing', []),
+    ('the same tensors in two parts', [parts[1]]),
+    ('a part in the place of another', [parts[0]]),
+    ('a part that is cut', [cut]),
+    ('a part of nothing', [b'']),
+  ):
+    yield _attempt(name, parts[0], others=others)
+  for count in (2**31, 10**5, 3):
+    content = _model(_split(0, count))
+    yield _attempt(f'1 of {count} parts', content, others=parts[1:])
+
+
+def _split(n, count):
+  return {'split.no': ('u32', n), 'split.count': ('u32', count)}
+
+
+def _attempt(name, content, expects='refusal', others=None):
   def arguments(folder):
     path = folder / 'x.gguf'
+    if others is not None:
+      path = folder / 'x-00001-of-00002.gguf'
+      for n, other in enumerate(others, 2):
+        (folder / f'x-{n:05}-of-00002.gguf').write_bytes(other)
     path.write_bytes(content)
     return base.convert(folder, path, 'gguf')
 

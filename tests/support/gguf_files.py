@@ -137,10 +137,6 @@ WRONG = {  # name: (content, what the line says)
     _with(('general.alignment', 'text', '32')),
     "general.alignment='32'",
   ),
-  'one of several parts': (
-    _with(('split.count', 'u32', 3)),
-    '1 of 3 parts: join them',
-  ),
   'a tensor without dimensions': (_of(tensor('a', [])), '0 dimensions'),
   'a tensor of many dimensions': (_of(tensor('a', [1] * 9)), '9 dimensions'),
   'a dimension of 0': (_of(tensor('a', [0])), r'the shape \(0,\)'),

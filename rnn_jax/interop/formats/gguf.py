@@ -4,8 +4,9 @@
     README.md     the model card
 
 An architecture is a file of interop/gguf/architectures. Matrices are float32,
-16 bits, Q8_0 or Q4_0, as --dtype says. A file is read in these and in the other
-formats of blocks, dequantized to float32.
+16 bits, Q8_0 or Q4_0, as --dtype says. A file, or several as llama-gguf-split
+writes them, is read in these and in the other formats of blocks, dequantized to
+float32.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ FILE = 'model.gguf'
 
 
 def read(source: request.Source) -> bundle_lib.Bundle:
-  """Returns the model of a file, or of a folder with one.
+  """Returns the model of a file, or of a folder with one; a part names all.
 
   A --config adds data, task and training, as with formats/hf; a --tokenizer
   takes the place of the file's. A run's folder keeps a config.json with the
@@ -42,11 +43,11 @@ def read(source: request.Source) -> bundle_lib.Bundle:
   """
   _need_package()
   from rnn_jax.interop.gguf import architectures
-  from rnn_jax.interop.gguf import reader
+  from rnn_jax.interop.gguf import parts
   from rnn_jax.interop.gguf import tensors as tensors_lib
   from rnn_jax.interop.gguf import vocabulary
 
-  file = reader.read(_file(source.path))
+  file = parts.read(_file(source.path))
   architecture, fields = architectures.find(file)
   keys = architectures.config_keys(architecture, fields, file)
   theirs = hf_architectures.find(keys)
@@ -129,7 +130,10 @@ def _file(path: pathlib.Path) -> pathlib.Path:
   """Returns the file of a path, which may be a folder with one."""
   if not path.is_dir():
     return path
+  from rnn_jax.interop.gguf import parts
+
   found = sorted(path.glob(f'*.{PACKAGE}'))
+  found = [x for x in found if not parts.is_later(x)] or found[:1]
   if len(found) != 1:
     errors.refuse(
       '--input', str(path), f'it has {len(found)} .gguf files: name one'

@@ -53,12 +53,14 @@ class Tensor(NamedTuple):
   """A tensor in a file.
 
   Attributes:
+    path: of the file.
     shape: of its numbers, the fastest axis last, as blocks.squeezed has it.
     kind: a name of blocks.KINDS.
     offset: of its first byte in the file.
     nbytes: of its blocks.
   """
 
+  path: pathlib.Path
   shape: tuple[int, ...]
   kind: str
   offset: int
@@ -66,10 +68,10 @@ class Tensor(NamedTuple):
 
 
 class File(NamedTuple):
-  """A file whose header was read.
+  """A file whose header was read, or several that are one model.
 
   Attributes:
-    path: of it.
+    path: of it, or of the first.
     values: by key; an array is a list of texts, or of NumPy.
     tensors: by name.
   """
@@ -81,26 +83,31 @@ class File(NamedTuple):
   def read(self, name: str) -> np.ndarray:
     """Returns the float32 numbers of a tensor."""
     x = self.tensors[name]
-    data = np.memmap(self.path, np.uint8, 'r', x.offset, (x.nbytes,))
+    data = np.memmap(x.path, np.uint8, 'r', x.offset, (x.nbytes,))
     return blocks.decode(data, x.kind, x.shape)
 
 
-def read(path: pathlib.Path) -> File:
+def read(path: pathlib.Path, within: str | None = None) -> File:
   """Returns a file, of which only the header is read.
 
+  Args:
+    path: of it.
+    within: as of files.regular; None: the user has named the file.
+
   Raises:
-    InputError: it can't be read, is damaged, or one of several parts.
+    InputError: it can't be read, or is damaged.
   """
   with files.reading(path, REMEDY):
-    with files.open_regular(path, files.named(path)) as file:
-      real = pathlib.Path(files.regular(path, files.named(path)))
+    within = within or files.named(path)
+    with files.open_regular(path, within) as file:
+      real = pathlib.Path(files.regular(path, within))
       if file.read(len(MAGIC)) != MAGIC:
         raise ValueError('it does not begin with GGUF')
       with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return File(real, *_header(data))
+        return File(real, *_header(data, real))
 
 
-def _header(data):
+def _header(data, path):
   """Returns (values, tensors)."""
   cursor = _Cursor(data)
   cursor.skip(len(MAGIC))
@@ -116,20 +123,19 @@ def _header(data):
     if key in by_key:
       raise ValueError(f'{keys_lib.shown(key)} twice')
     by_key[key] = cursor.value(key)
-  if (parts := by_key.get('split.count', 1)) not in (0, 1):
-    raise ValueError(f'1 of {parts} parts: join them by llama-gguf-split')
   infos = [cursor.tensor() for _ in range(tensors)]
-  return by_key, _placed(infos, cursor.at, by_key, len(data))
+  placed = _placed(infos, cursor.at, by_key, len(data))
+  return by_key, {name: Tensor(path, *x) for name, x in placed.items()}
 
 
 def _placed(infos, end, values, size):
-  """Returns the tensors by name, whose bytes are in the file, each its own."""
+  """Returns (shape, kind, offset, nbytes) by name, whose bytes are its own."""
   unit = values.get(ALIGNMENT, DEFAULT_ALIGNMENT)
   powers = [2**n for n in range(MAX_ALIGNMENT.bit_length())]
   if type(unit) is not int or unit not in powers:
     raise ValueError(f'{ALIGNMENT}={keys_lib.shown(unit)}')
   begin = math.ceil(end / unit) * unit
-  placed: dict[str, Tensor] = {}
+  placed: dict[str, tuple[tuple[int, ...], str, int, int]] = {}
   for name, shape, kind, offset in infos:
     nbytes = blocks.nbytes(shape, kind, name)
     if name in placed:
@@ -139,12 +145,13 @@ def _placed(infos, end, values, size):
         f'tensor {name} has bytes {offset:,} to {offset + nbytes:,} of '
         f'{max(size - begin, 0):,}, aligned to {unit}'
       )
-    placed[name] = Tensor(shape, kind, begin + offset, nbytes)
+    placed[name] = shape, kind, begin + offset, nbytes
   at, before = begin, ''
-  for name, x in sorted(placed.items(), key=lambda pair: pair[1].offset):
-    if x.offset < at:
+  for name, x in sorted(placed.items(), key=lambda pair: pair[1][2]):
+    *_, offset, nbytes = x
+    if offset < at:
       raise ValueError(f'tensors {before} and {name} overlap')
-    at, before = x.offset + x.nbytes, name
+    at, before = offset + nbytes, name
   return placed
 
 
