@@ -38,7 +38,7 @@ def numbers(column: Any, name: str, where: Callable[[int], str]) -> np.ndarray:
   known = np.isfinite(values_N)
   # pandas is off by the last bit.
   values_N[known] = column.to_numpy(object)[known].astype(np.float64)
-  for row in np.flatnonzero(np.isnan(values_N)):
+  for row in np.flatnonzero(np.isnan(values_N)).tolist():
     given = column.iloc[row]
     if not _is_missing(given):
       raise errors.InputError(
@@ -80,8 +80,8 @@ def times(
       texts, errors='coerce', utc=True, format=_format_of(texts)
     )
   column = column.dt.tz_convert('UTC') if column.dt.tz else column
-  wrong = np.flatnonzero(column.isna())
-  if len(wrong):
+  wrong = np.flatnonzero(column.isna()).tolist()
+  if wrong:
     found = str(given.iloc[wrong[0]])[:40]
     raise errors.InputError(
       f"{where(wrong[0])}: column {name!r} has {found!r}, which isn't a time "

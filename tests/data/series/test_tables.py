@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.data.series import fields
 from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import tables
 
@@ -161,5 +162,5 @@ def test_later_readings_must_follow(tmp_path):
 )
 def test_times_together_are_the_texts_of_each(times, dated, whole_days):
   times_N = np.array(times, 'M8[ns]' if dated else int).astype(np.int64)
-  each = [tables.shown(x, dated, whole_days) for x in times_N.tolist()]
-  assert tables.shown_all(times_N, dated, whole_days) == each
+  each = [fields.shown(x, dated, whole_days) for x in times_N.tolist()]
+  assert fields.shown_all(times_N, dated, whole_days) == each
