@@ -1,11 +1,13 @@
-"""Exported graphs: logits as the model's own, for every cell.
+"""Exported graphs: logits as the model's own, for every cell; decoding.
 
 Models are 64 wide with two layers and new parameters; logits of onnxruntime are
 compared with the model's, both in float32: of a row, of a row in two parts with
-the state between them, and of single steps. Nothing is timed.
+the state between them, and of single steps. What is timed is the Mamba-2 of
+suite weights, which writes tokens in turns with onnxruntime.
 
   pip install -e .[onnx]
-  python -m benchmarks.run --suite=onnx       10 minutes on 2 cores
+  python -m benchmarks.run --suite=onnx       20 minutes on 2 cores
+  python -m benchmarks.run --suite=onnx --only=decoding
 """
 
 import pathlib
@@ -28,18 +30,38 @@ CELLS = {
   'MatMul, Softmax': ('attention', 'latent_attention'),
 }
 OPSETS = 27, 21
+TIMED = True
+DECODING = 'decoding, '
+FORMATS = 'float32', 'int8'
+SMALL = {
+  'new_tokens': 2,
+  'sizes': {'vocabulary': 64, 'model.width': 32, 'model.layers': 1},
+}
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """Each cell."""
+  """Each cell; each format in turns with onnxruntime."""
   length = 5 if quick else LENGTH
   names = [name for cells in CELLS.values() for name in cells]
-  return [
+  compared = [
     case.Case(
       name, 'suites.onnx.compared', {'cell': name, 'length': length}, repeats=0
     )
     for name in names[: 2 if quick else None]
   ]
+  return compared + [*_decoding(quick)]
+
+
+def _decoding(quick):
+  """Yields tokens of one row, by onnxruntime and here."""
+  for name in FORMATS[: 1 if quick else None]:
+    given = {'format': name, 'rows': 1, **(SMALL if quick else {})}
+    theirs = f'{DECODING}onnxruntime, {name}'
+    for own, workload in (
+      (theirs, 'workloads.onnx_decoding.decoding'),
+      (f'{DECODING}{name}', 'workloads.packed.decoding'),
+    ):
+      yield case.Case(own, workload, given, base=theirs)
 
 
 def compared(cell: str, length: int) -> tables.Row:
@@ -150,8 +172,10 @@ def _form(cell):
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
-  """A line for each cell."""
+  """A line for each cell; then tokens/s of each format."""
   del plots
+  good = {name: row for name, row in rows.items() if 'error' not in row}
+  timed = tables.with_prefix(rows, DECODING)
   yield tables.table(
     'cell | in a row | row | in two parts | step by step | opset 21 | '
     'largest logit',
@@ -162,8 +186,19 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
         *(f'{row[key]:.1e}' for key in ('row', 'parts', 'steps', 'older')),
         tables.digits(row['largest']),
       ]
-      for name, row in rows.items()
-      if 'error' not in row
+      for name, row in good.items()
+      if not name.startswith(DECODING)
     ],
   )
+  if timed:
+    yield (
+      'A Mamba-2 of 130 million random weights writes tokens, in turns with '
+      'onnxruntime on the same cores, one row:'
+    )
+    columns = {
+      'MB': lambda row: f'{row["bytes"] / 1e6:.0f}',
+      'tokens/s': lambda row: tables.rate(row['tokens_per_second']),
+      'time': lambda row: tables.relative(row, rows.get(row.get('base', ''))),
+    }
+    yield tables.by_row('weights', timed, columns)
   yield tables.unmeasured(cases(False), rows)

@@ -28,7 +28,7 @@ def read(
   history: int = 200,
   overrides: model_lib.Overrides = None,
 ) -> measure.Values:
-  """Seconds of a round: each stream reads once, in one request, and is forecast.
+  """Seconds of a round: in one request each stream reads once and is forecast.
 
   Args:
     repeats: rounds.
