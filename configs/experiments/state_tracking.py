@@ -12,7 +12,7 @@ from configs.experiments import long_range
 from rnn_jax.experiments import axes
 from rnn_jax.experiments import grid
 
-STEPS = {'parity': 1000, 'arithmetic': 3000, 'brackets': 3000}
+STEPS = {'parity': 1000, 'arithmetic': 12_000, 'brackets': 12_000}
 CELLS = ('simple_rnn', 'mamba2', 'deltanet', 'gated_deltanet', 'rwkv7')
 MODELS = (
   *CELLS,
