@@ -83,7 +83,7 @@ def _loading(quick):
     given, base = {'format': name, **sizes}, LOADED[THEIR_FILE].format(name)
     closest = LOADED[THEIR_FILE].format(CLOSEST.get(name, name))
     if name in THEIRS:
-      workload = 'workloads.loading.llama_cpp'
+      workload = 'workloads.llama_cpp.loading'
       yield case.Case(base, workload, given, LOADS, base=closest)
     for kind, file in ((OUR_FILE, True), (PACKED_NOW, False)):
       yield case.Case(

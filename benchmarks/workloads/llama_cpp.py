@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import measure
-from benchmarks.workloads import loading
+from benchmarks.workloads import process
 
 FORMATS = {  # of ours, what llama.cpp calls them
   'float32': 'F32',
@@ -51,6 +51,21 @@ def decoding(
       values = measure.repeat(lambda: write(new_tokens), repeats)
   rate = rows * new_tokens / values['median']
   return values | {'tokens_per_second': rate, 'bytes': size}
+
+
+def loading(
+  repeats: int, format: str, sizes: dict[str, Any] | None = None
+) -> measure.Values:
+  """How long a new process takes to the first token, as loading.py's.
+
+  Args:
+    repeats: processes.
+    format: of the weights.
+    sizes: in place of some of packed.SIZES.
+  """
+  with tempfile.TemporaryDirectory() as folder:
+    size = write_model(pathlib.Path(folder, MODEL), format, sizes)
+    return process.repeat(__name__, folder, format, repeats) | {'bytes': size}
 
 
 def write_model(
@@ -167,8 +182,8 @@ def _opened(path, rows) -> Iterator[Any]:
 
 
 def main(folder: str) -> None:
-  """Loads a folder's model, generates one token, and prints loading.Steps."""
-  steps = loading.Steps()
+  """Loads a folder's model, generates one token, and prints process.Steps."""
+  steps = process.Steps()
   import llama_cpp  # noqa: F401
 
   steps.ended('import')

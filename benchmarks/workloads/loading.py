@@ -9,15 +9,12 @@ first one, which compiles them, doesn't count.
 
 import json
 import pathlib
-import statistics
 import sys
 import tempfile
-import time
 from typing import Any
 
 from benchmarks.harness import measure
-from rnn_jax.system import host
-from rnn_jax.system import subprocesses
+from benchmarks.workloads import process
 
 PROMPT = 8  # tokens
 
@@ -35,19 +32,7 @@ def ours(
   """
   with tempfile.TemporaryDirectory() as folder:
     size = _write(pathlib.Path(folder, 'run'), format, file, sizes or {})
-    return _repeat(__name__, folder, format, repeats) | {'bytes': size}
-
-
-def llama_cpp(
-  repeats: int, format: str, sizes: dict[str, Any] | None = None
-) -> measure.Values:
-  """The same of llama.cpp; the arguments are those of `ours`."""
-  from benchmarks.workloads import llama_cpp as lib
-
-  with tempfile.TemporaryDirectory() as folder:
-    size = lib.write_model(pathlib.Path(folder, lib.MODEL), format, sizes)
-    name = 'benchmarks.workloads.llama_cpp'
-    return _repeat(name, folder, format, repeats) | {'bytes': size}
+    return process.repeat(__name__, folder, format, repeats) | {'bytes': size}
 
 
 def _write(folder, format, file, sizes):
@@ -70,41 +55,9 @@ def _write(folder, format, file, sizes):
   return sum(x.nbytes for x in jax.tree.leaves(made))
 
 
-def _repeat(module, folder, format, repeats):
-  command = [sys.executable, '-m', module, folder, format]
-  taken = []
-
-  def run():
-    result = subprocesses.run(command, timeout=600)
-    if result.code:
-      raise RuntimeError('\n'.join(result.err[-3:]))
-    taken.append(json.loads(result.out[-1]))
-
-  values = measure.repeat(run, repeats)
-  counted = taken[1:]
-  return values | {
-    name: statistics.median(one[name] for one in counted) for name in taken[0]
-  }
-
-
-class Steps:
-  """Times the steps of a process and looks at its memory."""
-
-  def __init__(self) -> None:
-    self._begin = time.perf_counter()
-    self.values: measure.Values = {}
-
-  def ended(self, name: str) -> None:
-    """Notes the seconds of a step, and the resident bytes after it."""
-    now = time.perf_counter()
-    self.values[f'{name}_seconds'] = now - self._begin
-    self.values[f'{name}_bytes'] = host.status('VmRSS')
-    self._begin = time.perf_counter()
-
-
 def main(folder: str, format: str) -> None:
   """Prints the steps of this process as JSON."""
-  steps = Steps()
+  steps = process.Steps()
   import jax
   import numpy as np
 
