@@ -68,6 +68,8 @@ LONG = (
   'faults',
   'test_configs.py',
   'test_tour.py',
+  'test_guides.py',
+  'test_start.py',
 )
 
 
