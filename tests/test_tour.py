@@ -27,7 +27,7 @@ from tests.support import tiny
 SMALL = """\
     --config.train.steps=4 --config.metrics.writers='()' \\
     --config.data.buckets=1 --config.model.width=16"""
-TOUR = '    --config.train.steps=60'
+TOUR = '    --config.train.steps=120'
 SERIES = '    --config.train.steps=100'
 # Of a stream of bytes, whose rows aren't in buckets.
 BYTES = """\
