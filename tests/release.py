@@ -22,6 +22,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -119,11 +120,16 @@ def contents(path: pathlib.Path, root: pathlib.Path) -> Problems:
 
 
 def command(path: pathlib.Path) -> Problems:
-  """Yields how a wheel's `rnn-jax --version` fails; it needs no dependency."""
+  """Yields how `rnn-jax --version` of a wheel fails.
+
+  Its environment is a new one, which finds dependencies in this one.
+  """
   with tempfile.TemporaryDirectory() as name:
     _python('-m', 'venv', '--without-pip', name)
     python = pathlib.Path(name, 'bin/python')
-    _python('-m', 'pip', '--python', str(python), 'install', '--no-deps', path)
+    _python('-m', 'pip', '--python', python, 'install', '--no-deps', path)
+    (site,) = pathlib.Path(name).glob('lib/*/site-packages')
+    (site / 'dependencies.pth').write_text(sysconfig.get_path('purelib'))
     run = (python.with_name('rnn-jax'), '--version')
     shown = subprocess.run(run, capture_output=True, text=True, check=False)
   if shown.stdout != f'rnn-jax {version.__version__}\n':
