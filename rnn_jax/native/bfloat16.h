@@ -6,6 +6,9 @@
 #include <cstring>
 
 #include "vector.h"
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 namespace rnn_jax {
 
@@ -22,12 +25,14 @@ inline float to_float(BFloat16 x) {
 }
 
 inline void assign(float& to, float x) { to = x; }
-// Rounds to nearest, ties to even; a NaN stays a NaN.
+// Rounds to nearest, ties to even; a NaN stays a NaN. A subnormal number becomes
+// 0, as by AVX-512's instruction.
 inline void assign(BFloat16& to, float x) {
   uint32_t wide;
   std::memcpy(&wide, &x, sizeof(wide));
-  uint32_t rounded = (wide + 0x7fff + ((wide >> 16) & 1)) >> 16;
-  to.bits = static_cast<uint16_t>(x == x ? rounded : (wide >> 16) | 0x40);
+  if (!(wide & 0x7f800000)) wide &= 0x80000000;
+  uint32_t rounded = wide + 0x7fff + ((wide >> 16) & 1);
+  to.bits = static_cast<uint16_t>((x == x ? rounded : wide | 0x400000) >> 16);
 }
 
 typedef uint16_t Halves __attribute__((vector_size(2 * kWidth)));
@@ -40,10 +45,15 @@ inline Vector load(const BFloat16* p) {
 }
 // Rounds as `assign`.
 inline void store(BFloat16* p, Vector x) {
-  Bits wide = (Bits)x, number = (Bits)(x == x);
-  Bits rounded = (wide + 0x7fff + ((wide >> 16) & 1)) & number;
-  Bits bits = (rounded | ((wide | 0x400000) & ~number)) >> 16;
+#if defined(__AVX512BF16__)
+  auto halves = _mm512_cvtneps_pbh((__m512)x);
+#else
+  Bits wide = (Bits)x;
+  wide &= (wide & 0x7f800000) ? ~Bits{} : Bits{} + 0x80000000;
+  Bits rounded = wide + 0x7fff + ((wide >> 16) & 1);
+  Bits bits = (x == x ? rounded : wide | 0x400000) >> 16;
   Halves halves = __builtin_convertvector(bits, Halves);
+#endif
   std::memcpy(p, &halves, sizeof(halves));
 }
 

@@ -155,7 +155,11 @@ struct Rounded {
     for (int64_t row = 0; row < shape.rows; ++row, x += shape.K) {
       round_row(x, shape.K, &numbers[row * K], scales[row]);
     }
-    for (size_t i = 0; i < numbers.size(); ++i) totals[i / kBlock] += numbers[i];
+    const int16_t* from = numbers.data();
+    for (int32_t& total : totals) {
+      for (int i = 0; i < kBlock; ++i) total += from[i];
+      from += kBlock;
+    }
   }
 
  private:
@@ -182,9 +186,8 @@ struct Rounded {
     for (int64_t k = 0; k < n; k += kWidth) {
       Vector rounded = load(x + k, n - k) * inverse + round;
       Integers numbers = (Integers)rounded - 0x4B400000;
-      for (int i = 0; i < kWidth && k + i < n; ++i) {
-        to[k + i] = static_cast<int16_t>(numbers[i]);
-      }
+      Halves halves = __builtin_convertvector(numbers, Halves);
+      std::memcpy(to + k, &halves, sizeof(halves));  // zeros after n
     }
   }
 };

@@ -56,13 +56,39 @@ inline void put(const Operand& y, int64_t i, int64_t left, Vector x) {
   }
 }
 
+// As many whole vectors of y = f(x_1, ..., x_N) as a line has, if y's numbers
+// are next to each other, and those of each x are, too, or are all one number.
+// Returns how many numbers these are.
+template <size_t... n, typename F>
+int64_t whole_vectors(int64_t size,
+                      const std::array<Operand, sizeof...(n) + 1>& of,
+                      const F& f, std::index_sequence<n...>) {
+  // Variables of its own: to the compiler, a store may change what `of` has.
+  float* const y = of[0].at;
+  const float* const x[] = {of[n + 1].at...};
+  const bool is_one[] = {*of[n + 1].apart == 0 ...};
+  const bool is_line = *of[0].apart == 1 &&
+                       ((is_one[n] || *of[n + 1].apart == 1) && ...);
+  if (!is_line || size < kWidth) return 0;
+  const Vector one[] = {broadcast(*x[n])...};
+  int64_t i = 0;
+  if ((is_one[n] || ...)) {
+    for (; i + kWidth <= size; i += kWidth) {
+      store(y + i, f(is_one[n] ? one[n] : load(x[n] + i)...));
+    }
+  }
+  for (; i + kWidth <= size; i += kWidth) store(y + i, f(load(x[n] + i)...));
+  return i;
+}
+
 // y = f(x_1, ..., x_N) along the last axis, for all others.
 template <size_t... n, typename F>
 void each_number(int64_t axes, const int64_t* sizes,
                  std::array<Operand, sizeof...(n) + 1> of, const F& f,
                  std::index_sequence<n...> indices) {
   if (axes == 1) {
-    for (int64_t i = 0; i < *sizes; i += kWidth) {
+    int64_t i = whole_vectors(*sizes, of, f, indices);
+    for (; i < *sizes; i += kWidth) {
       const int64_t left = *sizes - i;
       put(of[0], i, left, f(get(of[n + 1], i, left)...));
     }

@@ -205,6 +205,12 @@ ffi::Error logsumexp(ffi::ThreadPool threads, Float32 x, Float32Result y) {
   return ffi::Error::Success();
 }
 
+inline bool any(Integers where) {
+  int32_t all = 0;
+  for (int i = 0; i < kWidth; ++i) all |= where[i];
+  return all;
+}
+
 // The first of the largest; the last number if all are NaN.
 ffi::Error argmax(ffi::ThreadPool threads, Float32 x,
                   ffi::ResultBuffer<ffi::S32> y) {
@@ -212,7 +218,14 @@ ffi::Error argmax(ffi::ThreadPool threads, Float32 x,
   for_each(pool_of(threads), x.dimensions()[0], N, [&](int64_t b) {
     const float* from = x.typed_data() + b * N;
     const float most = largest(from, N);
-    const float* at = std::find(from, from + N, most);
+    int64_t n = 0;
+    // std::find compares one number at a time.
+    for (; n + kSums * kWidth <= N; n += kSums * kWidth) {
+      Integers equal{};
+      for (int i = 0; i < kSums; ++i) equal |= load(from + n + i * kWidth) == most;
+      if (any(equal)) break;
+    }
+    const float* at = std::find(from + n, from + N, most);
     const int64_t first = std::min<int64_t>(at - from, N - 1);
     y->typed_data()[b] = static_cast<int32_t>(first);
   });
