@@ -43,6 +43,28 @@ def linear_scan():
     yield B, L, S
 
 
+def half_states():
+  """States in bfloat16, and in float32 where a step leaves them in place."""
+  shapes = itertools.product((1, 2), (1, 3, 17), (1, 5, 16, 19, 64, 130))
+  formats = jnp.float32, jnp.bfloat16
+  for (L, K, P), dtype in itertools.product(shapes, formats):
+    B, H = 1, 2
+    (state,) = _arrays((B, H, K, P), dtype=dtype)
+    q, k, v = _arrays((B, L, H, K), (B, L, H, K), (B, L, H, P))
+    read, write, beta = _arrays((B, L, H, K), (B, L, H, K), (B, L, H))
+    a = jnp.full((B, L, H, 1), 0.5)
+    x = jnp.concatenate([q, k, a, v], -1)
+    layout = gla_projected.Layout(K, P, 1)
+    results = (
+      gla_native.recurrence(state, q, k, v, jnp.log(a)),
+      delta_native.run(state, q, k, v, a, (beta,)),
+      delta_native.run(state, q, k, v, a, (read, write)),
+      gla_projected.recurrence(layout, state, x, gla_projected.Weights()),
+    )
+    jax.block_until_ready(results)
+    yield L, K, P, dtype
+
+
 def gla():
   shapes = itertools.product((1, 33), (1, 3, 8, 17), (1, 5, 16, 19))
   kinds = itertools.product((jnp.float32, jnp.bfloat16), (False, True))
@@ -207,6 +229,7 @@ def main():
   for kernel in (
     linear_scan,
     gla,
+    half_states,
     delta,
     projected,
     gated_cells,
