@@ -7,6 +7,8 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.interop.gguf import blocks
 from rnn_jax.interop.gguf import reader
+from rnn_jax.ops import products
+from rnn_jax.ops.products import formats
 from rnn_jax.runs import bundle as bundle_lib
 from tests.interop.gguf import models
 
@@ -63,6 +65,28 @@ def test_matrices_are_written_in_the_format_and_read_again(form, tmp_path):
     if not name.endswith('log_rate'):
       error = np.abs(back[name] - x).max()
       assert error <= step[form] * np.abs(x).max(), name
+
+
+@pytest.mark.parametrize(
+  ('kind', 'format'), (('Q8_0', 'int8_blocks'), ('Q4_0', 'int4'))
+)
+@pytest.mark.parametrize('impl', ('plain', 'auto'))
+def test_packing_what_was_in_blocks_rounds_nothing_again(kind, format, impl):
+  rng = np.random.default_rng(0)
+  w_FxK = rng.normal(size=(40, 320)) * np.exp(rng.normal(0, 3, (40, 1)))
+  w_FxK[3], w_FxK[4, :32] = 0, 0
+  w_FxK[5] = np.round(3 * w_FxK[5] / np.abs(w_FxK[5]).max())
+  form = gguf.GGMLQuantizationType[kind]
+  theirs = gguf.quants.quantize(w_FxK.astype(np.float32), form)
+  want_FxK = gguf.quants.dequantize(theirs, form)
+  packed = products.pack(want_FxK.T.copy(), format, impl)
+  got_FxK = np.asarray(products.unpack(packed)).T
+  np.testing.assert_array_equal(got_FxK, want_FxK)
+  rounded = formats.quantize(want_FxK.T.copy(), format)
+  scales_FxN = theirs.reshape(40, 10, -1)[..., :2].copy().view(np.float16)
+  np.testing.assert_array_equal(
+    np.asarray(rounded.scales).T, scales_FxN[..., 0]
+  )
 
 
 def test_rows_that_are_not_whole_blocks_stay_as_they_are(tmp_path):
