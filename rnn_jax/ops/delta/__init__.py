@@ -22,8 +22,8 @@ allowed. Everything but the operands of matmuls is float32 whatever the inputs'
 dtype; y has v's. A state that is given in bfloat16 is returned in it, rounded
 after the last step.
 
-The chunked form is in chunked.py, C++ for a CPU in native.py, a kernel for a
-GPU in pallas.py.
+The chunked form is in chunked.py, C++ for a CPU in native.py, kernels for a GPU
+in pallas.
 Sources: Schlag et al., "Linear Transformers Are Secretly Fast Weight
 Programmers", 2021; Yang et al., "Gated Delta Networks: Improving Mamba2 with
 Delta Rule", 2024; Kimi Team, "Kimi Linear", 2025; Peng et al., "RWKV-7 'Goose'
@@ -43,6 +43,7 @@ from rnn_jax.ops import fixed_order
 from rnn_jax.ops import precision
 from rnn_jax.ops.delta import chunked as delta_chunked
 from rnn_jax.ops.delta import native as delta_native
+from rnn_jax.system import target
 
 IMPLS = ('auto', 'step', 'scan', 'chunked', 'native', 'pallas')
 MULTIPLYING = precision.MULTIPLYING
@@ -78,7 +79,8 @@ def recurrence(
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
       a CPU and the library of rnn_jax/native, 'pallas' a GPU. 'auto' is 'step'
       for one step outside fixed_order.evaluate, else 'native' where it can run
-      and `operands` are float32, else 'chunked'.
+      and `operands` are float32, 'pallas' where it was measured to be faster
+      (delta.pallas.is_faster), else 'chunked'.
     chunk_length: steps between the states that 'chunked', 'native' and 'pallas'
       store for the backward pass. None: CHUNK, delta_native.SEGMENT, and as
       many as delta_pallas.MEMORY allows. 'chunked' and 'pallas' round it up to
@@ -153,20 +155,24 @@ def _run(arrays, others, starts, options):
   """Runs either form: `others` are (beta,), or (read, write)."""
   _check(arrays, starts, options)
   impl, chunk_length, operands = options
-  state, *steps = arrays
-  length, dtype = steps[0].shape[1], steps[2].dtype
-  impl = _choose(length, operands) if impl == 'auto' else impl
-  checks.check_one_step(impl, length)
-  kept = checks.state_dtype(state)
-  state = state.astype(kept if impl == 'native' else jnp.float32)
-  q, k, v, loga, *others = (x.astype(jnp.float32) for x in (*steps, *others))
-  a = jnp.exp(loga)
+  state, q, k, v, loga = arrays
+  kept, dtype = checks.state_dtype(state), v.dtype
+  impl = _choose(q, v, operands) if impl == 'auto' else impl
+  checks.check_one_step(impl, q.shape[1])
+  loga = loga.astype(jnp.float32)
   if starts is not None:
     # A decay of exactly 0 forgets all earlier steps, gradients included.
     begins = starts[:, :, None, None] != 0
-    a = jnp.where(begins, 0.0, a)
+    loga = jnp.where(begins, -jnp.inf, loga)
     if len(others) > 1:  # it reads the state before its decay
-      others = jnp.where(begins, 0.0, others[0]), others[1]
+      others = jnp.where(begins, 0, others[0]), others[1]
+  if impl == 'pallas':  # it reads other formats, and logs
+    steps = state.astype(jnp.float32), q, k, v, loga, others
+    state, y = _pallas(*steps, chunk_length, operands)
+    return state.astype(kept), y.astype(dtype)
+  state = state.astype(kept if impl == 'native' else jnp.float32)
+  q, k, v, *others = (x.astype(jnp.float32) for x in (q, k, v, *others))
+  a = jnp.exp(loga)
   forms: dict[str, Callable[..., tuple[jax.Array, jax.Array]]] = {
     'step': _single,
     'scan': _scan,
@@ -175,9 +181,6 @@ def _run(arrays, others, starts, options):
     ),
     'native': functools.partial(
       delta_native.run, segment=chunk_length or delta_native.SEGMENT
-    ),
-    'pallas': functools.partial(
-      _pallas, chunk_length=chunk_length, operands=operands
     ),
   }
   state, y = forms[impl](state, q, k, v, a, tuple(others))
@@ -194,16 +197,25 @@ def _check(arrays, starts, options):
   precision.check_recurrent(operands, impl, MULTIPLYING)
 
 
-def _choose(length, operands):
-  # 'chunked' on a GPU as well, until 'pallas' is measured to be faster.
+def _choose(q, v, operands):
   is_native = operands == 'float32' and not delta_native.lacking()
-  if length == 1 and not (fixed_order.is_active() and is_native):
+  if q.shape[1] == 1 and not (fixed_order.is_active() and is_native):
     impl = 'step'
+  elif is_native:
+    impl = 'native'
   else:
-    impl = 'native' if is_native else 'chunked'
-  operands = operands if impl == 'chunked' else 'float32'
+    impl = 'pallas' if _has_faster_kernels(q, v, operands) else 'chunked'
+  operands = operands if impl in MULTIPLYING else 'float32'
   checks.log_choice('delta.recurrence', impl, operands)
   return impl
+
+
+def _has_faster_kernels(q, v, operands):
+  if target.platform() != 'gpu':
+    return False  # without loading them
+  from rnn_jax.ops.delta import pallas as delta_pallas
+
+  return delta_pallas.is_faster(q, v, operands)
 
 
 def _step(state, inputs):
@@ -232,10 +244,10 @@ def _single(state, q, k, v, a, others):
   return state, y[:, None]
 
 
-def _pallas(*arrays, chunk_length, operands):
+def _pallas(*arrays):
   from rnn_jax.ops.delta import pallas as delta_pallas
 
-  return delta_pallas.run(*arrays, chunk_length, operands)
+  return delta_pallas.run(*arrays)
 
 
 def _scan(state, q, k, v, a, others):

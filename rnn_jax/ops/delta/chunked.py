@@ -28,7 +28,7 @@ The operands of matmuls have a format of `precision.RECURRENT`, except where
 inverses are joined: there, rounding errors would grow with each join.
 
 Only the state goes from block to block; all else is computed of all blocks of a
-chunk at once. `run` can be given another `Carry` than the loop of this module.
+chunk at once.
 
 Shapes: q, k, r, w BxLxHxK; v BxLxHxP; a BxLxHxK, or BxLxHx1; beta BxLxH; the
 state BxHxKxP; all float32. In a chunk there are m = n B H blocks.
@@ -37,7 +37,6 @@ Sequence Length", 2024.
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -73,10 +72,6 @@ class Blocks(NamedTuple):
   scores: jax.Array
 
 
-# (operands, state (BH)xKxP, Blocks) -> (state, y mxcxP); m = n B H, n first.
-Carry = Callable[[str, jax.Array, Blocks], tuple[jax.Array, jax.Array]]
-
-
 def run(
   state: jax.Array,
   q: jax.Array,
@@ -86,8 +81,6 @@ def run(
   others: tuple[jax.Array, ...],
   chunk_length: int,
   operands: str = 'float32',
-  longest: int = BLOCK,
-  carry: Carry | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """Runs either recurrence over time; see the module's docstring.
 
@@ -99,19 +92,15 @@ def run(
     a: the decays, BxLxHxK or BxLxHx1.
     others: (beta BxLxH,), or (r, w) of the general form.
     chunk_length: steps between stored states, 1 or more; rounded up to whole
-      blocks, of at most `longest` steps.
+      blocks, of at most BLOCK steps.
     operands: one of precision.RECURRENT, the format of the matmuls' operands.
-    longest: steps of a block, a power of two.
-    carry: what runs the state through the blocks of a chunk; None: a loop.
 
   Returns:
     (state BxHxKxP, y BxLxHxP), float32.
   """
   B, L, H, K = q.shape
-  block = block_length(min(chunk_length, L), K, longest)
-  # As many chunks as that length needs, but as short as possible.
-  chunks = -(-L // (-(-chunk_length // block) * block))
-  blocks = -(-L // (chunks * block))
+  block = block_length(min(chunk_length, L), K)
+  chunks, blocks = division(L, chunk_length, block)
   pad = chunks * blocks * block - L
   # Appended steps forget nothing, write nothing, and aren't read.
   padded = [jnp.pad(x, _at_end(pad)) for x in (q, k, v)]
@@ -119,8 +108,7 @@ def run(
   for x in others:
     padded.append(jnp.pad(x if x.ndim == 4 else x[..., None], _at_end(pad)))
   steps = [_to_chunks(x, chunks, block) for x in padded]
-  how = _How(operands, carry or _loop)
-  last, y = _run(how, state.reshape(B * H, *state.shape[2:]), *steps)
+  last, y = _run(operands, state.reshape(B * H, *state.shape[2:]), *steps)
   y = y.reshape(chunks, blocks, B, H, block, -1).transpose(2, 0, 1, 4, 3, 5)
   return last.reshape(state.shape), y.reshape(B, L + pad, H, -1)[:, :L]
 
@@ -134,6 +122,18 @@ def block_length(steps: int, K: int, longest: int = BLOCK) -> int:
   return min(longest, accurate, 1 << (steps - 1).bit_length())
 
 
+def division(L: int, chunk_length: int, block: int) -> tuple[int, int]:
+  """Returns (chunks, blocks of each): as many as needed, as short as possible.
+
+  Args:
+    L: steps.
+    chunk_length: of a chunk, rounded up to whole blocks.
+    block: steps of a block.
+  """
+  chunks = -(-L // (-(-chunk_length // block) * block))
+  return chunks, -(-L // (chunks * block))
+
+
 def _at_end(pad):
   return [(0, 0), (0, pad), (0, 0), (0, 0)]
 
@@ -145,34 +145,27 @@ def _to_chunks(x, chunks, block):
   return x.reshape(chunks, -1, block, K)
 
 
-class _How(NamedTuple):
-  """The static arguments of a chunk."""
-
-  operands: str
-  carry: Carry
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _run(how, state, *steps):
-  return _forward(how, state, *steps)[0]
+def _run(operands, state, *steps):
+  return _forward(operands, state, *steps)[0]
 
 
-def _forward(how, state, *steps):
+def _forward(operands, state, *steps):
   def advance(state, steps):
-    new, y = _chunk(how, state, *steps)
+    new, y = _chunk(operands, state, *steps)
     return new, (y, state)
 
   last, (y, kept) = jax.lax.scan(advance, state, steps)
   return (last, y), (kept, steps)
 
 
-def _backward(how, residuals, cotangents):
+def _backward(operands, residuals, cotangents):
   kept, steps = residuals
   d_state, d_y = cotangents
 
   def retreat(d_state, inputs):
     state, steps, d_y = inputs
-    _, back = jax.vjp(functools.partial(_chunk, how), state, *steps)
+    _, back = jax.vjp(functools.partial(_chunk, operands), state, *steps)
     d_state, *d_steps = back((d_state, d_y))
     return d_state, tuple(d_steps)
 
@@ -199,9 +192,9 @@ class _Parts(NamedTuple):
   inverse: jax.Array  # T, of I + R of the last writer, n x h x h
 
 
-def _chunk(how, state, *steps):
+def _chunk(operands, state, *steps):
   """Runs one chunk. Returns (state, y mxcxP)."""
-  return how.carry(how.operands, state, _blocks(how.operands, *steps))
+  return _loop(operands, state, _blocks(operands, *steps))
 
 
 def _blocks(operands, q, k, v, a, *others):

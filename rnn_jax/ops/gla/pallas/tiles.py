@@ -73,6 +73,7 @@ def call(
   outputs: Sequence[tuple],
   warps: int,
   stages: int = 1,
+  suffix: str = '',
 ) -> tuple[jax.Array, ...]:
   """Runs `kernel` at each point of a grid, for each head of each sequence.
 
@@ -87,6 +88,7 @@ def call(
     outputs: (shape, dtype, block, index) each.
     warps: of 32 threads, in one program.
     stages: loads that a loop prefetches.
+    suffix: of the kernel's name.
 
   Returns:
     The outputs.
@@ -111,7 +113,7 @@ def call(
     out_shape=[jax.ShapeDtypeStruct(*of) for *of, _, _ in outputs],
     interpret=plan.interpret,
     compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
-    name=getattr(kernel, 'func', kernel).__name__.strip('_'),
+    name=getattr(kernel, 'func', kernel).__name__.strip('_') + suffix,
   )(*(array for array, *_ in inputs))
 
 
