@@ -18,6 +18,7 @@ docs/contributing.md says what comes before and after.
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -32,7 +33,6 @@ from packaging import tags
 from packaging import utils
 
 from rnn_jax import version
-from rnn_jax.native import cache
 from rnn_jax.native import prebuilt
 from rnn_jax.native import wheel
 from tests.kept_runs import kinds
@@ -131,7 +131,9 @@ def command(path: pathlib.Path) -> Problems:
     (site,) = pathlib.Path(name).glob('lib/*/site-packages')
     (site / 'dependencies.pth').write_text(sysconfig.get_path('purelib'))
     run = (python.with_name('rnn-jax'), '--version')
-    shown = subprocess.run(run, capture_output=True, text=True, check=False)
+    shown = subprocess.run(
+      run, env=_environment(), capture_output=True, text=True, check=False
+    )
   if shown.stdout != f'rnn-jax {version.__version__}\n':
     yield f'rnn-jax --version prints {shown.stdout + shown.stderr!r}'
 
@@ -165,10 +167,15 @@ def check(folder: pathlib.Path, targets: list[str]) -> bool:
 
 def distributions(folder: pathlib.Path, targets: list[str]) -> Problems:
   """Makes the distributions. Yields why it can't, and what others there are."""
-  try:
-    wheel.make(folder, targets)
-  except (cache.UnavailableError, subprocess.CalledProcessError) as error:
-    yield str(error)
+  command = (
+    *(sys.executable, '-m', 'rnn_jax.native.wheel', str(folder.absolute())),
+    f'--targets={",".join(targets)}',
+  )
+  ended = subprocess.run(
+    command, cwd=ROOT, capture_output=True, text=True, check=False
+  )
+  if ended.returncode:
+    yield (ended.stderr.strip().splitlines() or ['it fails'])[-1]
   made = f'{PACKAGE}-{version.__version__}'
   for path in folder.glob('*'):
     if not path.name.startswith((f'{made}-', f'{made}.')):
@@ -191,7 +198,12 @@ def _holds(name: str, probe: Callable[..., Problems], *given: object) -> bool:
 
 def _python(*arguments):
   command = (sys.executable, *map(str, arguments))
-  subprocess.run(command, check=True, capture_output=True)
+  subprocess.run(command, env=_environment(), check=True, capture_output=True)
+
+
+def _environment():
+  """That of this process, without the checkout's folder."""
+  return {x: y for x, y in os.environ.items() if x != 'PYTHONPATH'}
 
 
 if __name__ == '__main__':
