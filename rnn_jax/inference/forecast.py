@@ -525,7 +525,7 @@ class Forecaster:
     )
     return Forecast(
       stream.name,
-      self._times(stream, horizon),
+      self._times([stream], horizon)[0],
       levels,
       np.stack(quantiles, 1),
       point_H,
@@ -560,14 +560,18 @@ class Forecaster:
     return [
       Forecast(
         stream.name,
-        self._times(stream, horizon) * T,
+        times * T,
         levels,
         quantiles_HxQ,
         point_H,
         targets=targets,
       )
-      for stream, quantiles_HxQ, point_H in zip(
-        streams, quantiles_BxHxQ, point_BxH, strict=True
+      for stream, times, quantiles_HxQ, point_H in zip(
+        streams,
+        self._times(streams, horizon),
+        quantiles_BxHxQ,
+        point_BxH,
+        strict=True,
       )
     ]
 
@@ -578,12 +582,14 @@ class Forecaster:
     self.check(horizon, levels, sampling)
     return horizon, levels
 
-  def _times(self, stream, horizon):
-    """Returns the times of the readings after a stream's, as text."""
-    start, count = stream.start, stream.count
+  def _times(self, streams, horizon):
+    """Returns the times of the readings after each stream's, as text."""
+    start_B = np.array([stream.start for stream in streams], np.int64)
+    count_B = np.array([stream.count for stream in streams])
     if self.frequency.is_even:  # many streams have their next reading then
-      start, count = int(self.frequency.times(start, count)), 0
-    return [*_times(self.frequency, start, count, horizon)]
+      start_B, count_B = self.frequency.times(start_B, count_B), 0 * count_B
+    places = zip(start_B.tolist(), count_B.tolist(), strict=True)
+    return [[*_times(self.frequency, *place, horizon)] for place in places]
 
   def _paths(self, stream, horizon, sampling):
     """Returns drawn readings, PxH."""
