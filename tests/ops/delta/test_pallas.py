@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from rnn_jax.cells import base
 from rnn_jax.ops import precision
 from rnn_jax.ops.delta import pallas as delta_pallas
 from rnn_jax.ops.gla import pallas as gla_pallas
@@ -147,6 +148,26 @@ def test_each_format_of_operands_has_its_own_program():
   programs = [lowered('delta', x, False) for x in precision.RECURRENT]
   assert all(names == FORWARD for _, names in programs)
   assert len({text for text, _ in programs}) == len(programs)
+
+
+def test_nothing_runs_again_if_remat_keeps_the_outputs():
+  keep = jax.checkpoint_policies.save_only_these_names(base.KEPT)
+
+  @functools.partial(jax.checkpoint, policy=keep)
+  def layer(*arrays):
+    _, y = run('delta')(*arrays)
+    return jnp.sin(y)  # whose gradient reads y
+
+  def both(*arrays):
+    y, back = jax.vjp(layer, *arrays)
+    return y, back(y)
+
+  with gla_pallas.interpret():
+    program = jax.make_jaxpr(both)(*shapes('delta'))
+  again = program.eqns[-1].params['jaxpr'].eqns
+  read = {id(x) for equation in again for x in equation.invars}
+  (outputs,) = (x for x in again if x.params.get('name') == 'delta_outputs')
+  assert not any(id(x) in read for x in outputs.outvars)  # so XLA removes it
 
 
 @pytest.mark.parametrize(

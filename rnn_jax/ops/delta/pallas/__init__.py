@@ -31,6 +31,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax import ad_checkpoint
 from jax.experimental import pallas as pl
 
 from rnn_jax.ops.delta import chunked as delta_chunked
@@ -42,6 +43,7 @@ from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.ops.gla.pallas import tiles as gla_tiles
 from rnn_jax.system import target
 
+KEPT = 'recurrence'  # name of y, which remat may save: nothing then runs again
 LONGEST = 64  # steps of a block
 MEMORY = 2**32  # bytes that the blocks of a chunk may take
 
@@ -187,6 +189,7 @@ def _forward(plan, state, q, k, v, *others):
   blocks, (u, states, last) = _carry(plan, state, q, k, v, *others)
   pairs = list(zip(blocks.scores, _written(plan, v, u), strict=True))
   y = kernel_states.outputs(plan, blocks.readers, states, pairs)
+  y = ad_checkpoint.checkpoint_name(y, KEPT)
   return (last, y), (state, q, k, v, *others)
 
 
