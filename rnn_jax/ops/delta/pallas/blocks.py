@@ -50,7 +50,10 @@ class Blocks(NamedTuple):
 
 
 class Keys(NamedTuple):
-  """A tile of keys: q, r and each w CxK', log-decays CxK' or Cx1."""
+  """A tile of keys: q, r and each w CxK', log-decays CxK' or Cx1.
+
+  r is what is subtracted: beta k, or minus what the general form reads by.
+  """
 
   q: jax.Array
   r: jax.Array
@@ -66,16 +69,12 @@ def load(plan: tiles.Plan, refs: Sequence[Any], keys: Any) -> Keys:
   q_ref, k_ref, loga_ref, *others = refs
   logs = loga_ref[...] if plan.by_head else loga_ref[:, keys]
   q, k = (ref[:, keys].astype(jnp.float32) for ref in (q_ref, k_ref))
-  r, writers = k, (k,)
   if plan.general:
-    r, write = (ref[:, keys].astype(jnp.float32) for ref in others)
-    writers = k, write
+    read, write = (ref[:, keys].astype(jnp.float32) for ref in others)
+    r, writers = -read, (k, write)
+  else:
+    r, writers = others[0][...] * k, (k,)
   return Keys(q, r, writers, jnp.maximum(logs, gla_tiles.FORGOTTEN))
-
-
-def scale(plan: tiles.Plan, refs: Sequence[Any]) -> Any:
-  """Returns what r is multiplied by: beta Cx1, or -1."""
-  return -1.0 if plan.general else refs[-1][...]
 
 
 def to_ends(plan: tiles.Plan) -> Masks:
@@ -131,10 +130,11 @@ def between(plan: tiles.Plan, loga: jax.Array) -> list[jax.Array]:
 def factors(plan: tiles.Plan, x: Keys, by: Sequence[Any]) -> tuple:
   """Returns the factors of q, r and each w, multiplied by decays."""
   of_q, of_r, of_w = by
-  q = tiles.split(x.q * of_q, plan.parts)
-  writers = [tiles.split(w * of_w, plan.parts) for w in x.writers]
-  r = tiles.split(x.r * of_r, plan.parts) if plan.general else writers[0]
-  return q, r, writers
+  q, r = (
+    tiles.split(x.q * of_q, plan.parts),
+    tiles.split(x.r * of_r, plan.parts),
+  )
+  return q, r, [tiles.split(w * of_w, plan.parts) for w in x.writers]
 
 
 def _scores_by_key(plan, x):
@@ -203,22 +203,20 @@ def _delta_prepare(*refs, plan):
   scores = tiles.loop(tiles_of_keys, add, (nothing,) * (2 * plan.W))
   for ref, of_q in zip(scores_refs, scores, strict=False):
     ref[...] = of_q.astype(ref.dtype)
-  by = scale(plan, inputs)
-  inverse = _invert(plan, by * scores[-1])
+  inverse = _invert(plan, scores[-1])
   inverse_ref[...] = inverse.astype(inverse_ref.dtype)
   factor = tiles.split(inverse, plan.parts)
   if plan.general:
-    own = tiles.product(factor, tiles.split(scores[-2], plan.parts))
+    own = -tiles.product(factor, tiles.split(scores[-2], plan.parts))
   else:
-    own = inverse * by.reshape(1, plan.block)
+    own = inverse * inputs[-1][...].reshape(1, plan.block)
   own_ref[...] = own.astype(own_ref.dtype)
 
   def weigh(n, done):
     keys = tiles.part(n, plan.wide)
     x = load(plan, inputs, keys)
     (decay,) = decays(plan, masks[1:2], x.loga)
-    readers = tiles.split(-by * x.r * decay, plan.parts)
-    weights = tiles.product(factor, readers)
+    weights = -tiles.product(factor, tiles.split(x.r * decay, plan.parts))
     weights_ref[:, keys] = weights.astype(weights_ref.dtype)
     return done
 

@@ -4,12 +4,11 @@ With f the gradient of the rows before the inverse, S the state before a block
 and D the gradient of that after it,
 
     f = T^T e        d_readers = dy S^T        d_writers = rows D^T
-    d(s r~) = -f S^T        d_decay = sum_P S * D
+    d_r~ = -f S^T        d_decay = sum_P S * D
 
-where s is what r is multiplied by, and the gradients of scores follow from
-states.pairs. A log-decay's gradient is the sum over what it decays, every term
-with that decay as a factor; the difference of sums of q dq and k dk would have
-rounding errors where a gate is 0.
+and the gradients of scores follow from states.pairs. A log-decay's gradient is
+the sum over what it decays, every term with that decay as a factor; the
+difference of sums of q dq and k dk would have rounding errors at gates of 0.
 """
 
 from typing import Any
@@ -24,7 +23,7 @@ from rnn_jax.ops.gla.pallas import tiles as gla_tiles
 
 
 class _Sums(NamedTuple):
-  """Sums of the gradients of a tile of keys; for r those of scale * r."""
+  """Sums of the gradients of a tile of keys."""
 
   q: Any
   r: Any
@@ -36,13 +35,12 @@ class _Sums(NamedTuple):
     return _Sums(self.q + q, self.r + r, tuple(writers), self.loga + loga)
 
 
-def _of_products(plan, reader, by, writers, scores, d_reader, d_writers):
-  """Adds the gradients of by * reader and each w, as they were multiplied.
+def _of_products(plan, reader, writers, scores, d_reader, d_writers):
+  """Adds the gradients of a reader and each w, as they were multiplied.
 
   Args:
     plan: the shapes.
     reader: the factor of q, or of r.
-    by: what it is multiplied by.
     writers: the factors of each w.
     scores: the gradients of their products.
     d_reader: a sum.
@@ -52,28 +50,27 @@ def _of_products(plan, reader, by, writers, scores, d_reader, d_writers):
     (d_reader, d_writers).
   """
   for n, (w, d) in enumerate(zip(writers, scores, strict=True)):
-    d_reader += tiles.product(tiles.split(d, plan.parts), w)
-    factor = tiles.split(by * d, plan.parts)
+    factor = tiles.split(d, plan.parts)
+    d_reader += tiles.product(factor, w)
     d_writers[n] += tiles.product(factor, reader, (0, 0))
   return d_reader, d_writers
 
 
-def _decayed(plan, x, scale, masks, decays, gradients):
+def _decayed(plan, x, masks, decays, gradients):
   """Returns the _Sums of what masks decay.
 
   Args:
     plan: the shapes.
     x: the blocks.Keys.
-    scale: of r.
     masks: the steps that decay row i of q, of r and of the writers.
     decays: by these.
-    gradients: of q, scale * r and each w, decayed.
+    gradients: of q, r and each w, decayed.
   """
   (of_q, of_r, of_w), (dq, dr, d_writers) = decays, gradients
   dq, dr, d_writers = of_q * dq, of_r * dr, tuple(of_w * d for d in d_writers)
   terms = (
     x.q * dq,
-    scale * x.r * dr,
+    x.r * dr,
     sum(w * d for w, d in zip(x.writers, d_writers, strict=True)),
   )
   by_mask: dict[int, tuple[Any, Any]] = {}
@@ -87,15 +84,19 @@ def _decayed(plan, x, scale, masks, decays, gradients):
   return _Sums(dq, dr, d_writers, loga)
 
 
-def _add_pairs_by_key(plan, x, scale, refs, sums):
+def _add_pairs_by_key(plan, x, refs, sums):
   """Adds what follows from the gradients of scores."""
   i, j = tiles.step_pairs(plan)
+  nothing = jnp.zeros((), plan.stored)
 
   def load(refs, seen):
-    return [jnp.where(seen, ref[...].astype(jnp.float32), 0.0) for ref in refs]
+    return [jnp.where(seen, ref[...], nothing) for ref in refs]
 
   of_q, of_r = refs[: plan.W], refs[plan.W :]
-  own = [jnp.sum(d, axis=1, keepdims=True) for d in load(of_q, i == j)]
+  own = [
+    jnp.sum(d.astype(jnp.float32), axis=1, keepdims=True)
+    for d in load(of_q, i == j)
+  ]
   dq = sum(d * w for d, w in zip(own, x.writers, strict=True))
   sums = sums.plus(dq, 0.0, [d * x.q for d in own], 0.0)
 
@@ -103,27 +104,25 @@ def _add_pairs_by_key(plan, x, scale, refs, sums):
     pairs, masks = blocks.border(plan, level)
     decays = blocks.decays(plan, masks, x.loga)
     q, r, writers = blocks.factors(plan, x, decays)
-    d_writers = [0.0] * plan.W
     dq, d_writers = _of_products(
-      plan, q, 1.0, writers, load(of_q, pairs), 0.0, d_writers
+      plan, q, writers, load(of_q, pairs), 0.0, [0.0] * plan.W
     )
     dr, d_writers = _of_products(
-      plan, r, scale, writers, load(of_r, pairs), 0.0, d_writers
+      plan, r, writers, load(of_r, pairs), 0.0, d_writers
     )
     gradients = dq, dr, d_writers
-    return sums.plus(*_decayed(plan, x, scale, masks, decays, gradients))
+    return sums.plus(*_decayed(plan, x, masks, decays, gradients))
 
   return jax.lax.fori_loop(0, blocks.levels(plan), add, sums)
 
 
-def _add_pairs_by_head(plan, x, scale, refs, sums):
+def _add_pairs_by_head(plan, x, refs, sums):
   """Adds what follows from the gradients of scores."""
-  q, r, writers = blocks.factors(plan, x, (1.0, 1.0, 1.0))
+  *readers, writers = blocks.factors(plan, x, (1.0, 1.0, 1.0))
   i, j = tiles.step_pairs(plan)
   of_reader, d_writers, loga = [], list(sums.writers), sums.loga
-  for reader, by, decay, mask, refs_of, d_reader in zip(
-    (q, r),
-    (1.0, scale),
+  for reader, decay, mask, refs_of, d_reader in zip(
+    readers,
     blocks.between(plan, x.loga),
     blocks.to_ends(plan)[:2],
     (refs[: plan.W], refs[plan.W :]),
@@ -132,11 +131,11 @@ def _add_pairs_by_head(plan, x, scale, refs, sums):
   ):
     scores = [decay * ref[...].astype(jnp.float32) for ref in refs_of]
     total, d_writers = _of_products(
-      plan, reader, by, writers, scores, d_reader, d_writers
+      plan, reader, writers, scores, d_reader, d_writers
     )
     of_reader.append(total)
     crossed = sum(
-      by * d * tiles.product(reader, w, (1, 1))
+      d * tiles.product(reader, w, (1, 1))
       for d, w in zip(scores, writers, strict=True)
     )
     # From a pair i, j to all t with j < t <= i, or t < i.
@@ -178,21 +177,21 @@ def _delta_gradients(*refs, plan):
   total, dq, dr, *d_writers = tiles.loop(
     plan.P // plan.high, meet, (total, *[nothing] * (2 + plan.W))
   )
-  x, scale = blocks.load(plan, inputs, slice(None)), blocks.scale(plan, inputs)
+  x = blocks.load(plan, inputs, slice(None))
   masks = blocks.to_ends(plan)
   decays = blocks.decays(plan, masks, x.loga)
-  sums = _decayed(plan, x, scale, masks, decays, (dq, dr, d_writers))
+  sums = _decayed(plan, x, masks, decays, (dq, dr, d_writers))
   total *= jnp.exp(jnp.sum(x.loga, axis=0))
   total = jnp.sum(total) if plan.by_head else total[None]
   sums = sums._replace(loga=sums.loga + total)
   add = _add_pairs_by_head if plan.by_head else _add_pairs_by_key
-  sums = add(plan, x, scale, scores_refs, sums)
+  sums = add(plan, x, scores_refs, sums)
+  k, *others = sums.writers
   if plan.general:
-    k, write = sums.writers
-    others = scale * sums.r, write
+    others = -sums.r, *others
   else:
-    k = sums.writers[0] + scale * sums.r
-    others = (jnp.sum(sums.r * x.r, axis=1, keepdims=True),)
+    k += inputs[-1][...] * sums.r
+    others = (jnp.sum(sums.r * x.writers[0], axis=1, keepdims=True),)
   results = sums.q, k, sums.loga, *others
   for ref, result in zip(results_refs, results, strict=True):
     ref[...] = result.astype(ref.dtype)

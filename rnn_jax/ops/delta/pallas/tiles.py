@@ -66,16 +66,17 @@ class Plan(NamedTuple):
 
   @property
   def wide(self) -> int:
-    """The share of K of a tile of steps: as much as no register is spilled."""
+    """The share of K of a tile of steps, for which registers are enough."""
     if self.parts > 1:
       return min(self.K, tiles.SUB)
-    return min(self.K, tiles.BLOCK if self.by_head else tiles.BLOCK // 2)
+    few = self.by_head or self.block <= tiles.BLOCK // 2
+    return min(self.K, tiles.BLOCK if few else tiles.BLOCK // 2)
 
   @property
   def narrow(self) -> int:
-    """The same of the kernel of gradients, which holds twice as many tiles."""
-    short = self.by_head or self.block <= tiles.BLOCK // 2
-    return min(self.wide, tiles.BLOCK // 2 if short else tiles.SUB)
+    """The same in the kernel of gradients, which holds twice as many tiles."""
+    long = self.block > tiles.BLOCK // 2
+    return max(tiles.SUB, self.wide // 2) if long else self.wide
 
   @property
   def high(self) -> int:
