@@ -470,12 +470,15 @@ class Streams:
       return
     entries = [self._entries[job.key] for job in jobs]
     given = [job.given for job in jobs]
-    values_BxT, is_next_B = stream_times.next_readings(
-      self.model,
-      [entry.stream for entry in entries],
-      [times if times is None else times[0] for times, _, _ in given],
-      [readings[0] for _, readings, _ in given],
-    )
+    try:
+      values_BxT, is_next_B = stream_times.next_readings(
+        self.model,
+        [entry.stream for entry in entries],
+        [times if times is None else times[0] for times, _, _ in given],
+        [readings[0] for _, readings, _ in given],
+      )
+    except Exception:  # noqa: BLE001, `_begin` finds out whose it is
+      return
     for n in np.flatnonzero(is_next_B).tolist():
       job, entry = jobs[n], entries[n]
       job.stream, job.slot = entry.stream, entry.slot

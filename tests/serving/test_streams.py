@@ -252,6 +252,7 @@ def test_a_repeated_reading_is_not_read_twice(model, opened, frame):
     (['2025-01-01T13:00'], [1.0], 'the series begins at 2026-01-01 00:00'),
     (['2026-01-01T13:00'], [1.0, 2.0], 'there are 2 readings'),
     (['2027-01-01T13:00'], [1.0], '8,762 with the missing ones.*at most 400'),
+    ([], [1.0], 'there are 1 readings'),
     (None, [], 'give one or more'),
     (None, [float('inf')], 'a finite number'),
     (None, [1e30], "times the series' scale"),
