@@ -71,10 +71,11 @@ def load(plan: tiles.Plan, refs: Sequence[Any], keys: Any) -> Keys:
   q, k = (ref[:, keys].astype(jnp.float32) for ref in (q_ref, k_ref))
   if plan.general:
     read, write = (ref[:, keys].astype(jnp.float32) for ref in others)
-    r, writers = -read, (k, write)
+    r, writers = -read, [k, write]
   else:
-    r, writers = others[0][...] * k, (k,)
-  return Keys(q, r, writers, jnp.maximum(logs, gla_tiles.FORGOTTEN))
+    r, writers = others[0][...] * k, [k]
+  loga = jnp.maximum(logs, gla_tiles.FORGOTTEN)
+  return Keys(q, r, tuple(writers), loga)
 
 
 def to_ends(plan: tiles.Plan) -> Masks:
@@ -237,5 +238,6 @@ def prepare(plan: tiles.Plan, *inputs: jax.Array) -> Blocks:
     [decay, keys, keys, pairs, pairs, *[keys] * plan.W, *[pairs] * plan.W],
     warps=plan.warps,
   )
-  writers, scores = made[5 : 5 + plan.W], made[5 + plan.W :]
-  return Blocks(*made[:5], tuple(writers), tuple(scores))
+  b, readers, weights, own, inverse, *others = made
+  writers, scores = tuple(others[: plan.W]), tuple(others[plan.W :])
+  return Blocks(b, readers, weights, own, inverse, writers, scores)

@@ -96,7 +96,7 @@ def states(
   factors = chained if given is None else (*chained, given)
   suffix = '_reverse' if reverse else ''
   kernel = functools.partial(_delta_states, reverse=reverse)
-  return gla_tiles.call(
+  rows_of_steps, before, last = gla_tiles.call(
     plan,
     kernel,
     {'p': P // high},
@@ -116,6 +116,7 @@ def states(
     stages=plan.stages(len(factors)),
     suffix=suffix,
   )
+  return rows_of_steps, before, last
 
 
 def _delta_outputs(readers_ref, states_ref, *refs, plan, reverse):

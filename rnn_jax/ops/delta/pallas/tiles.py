@@ -5,6 +5,7 @@ float32 factor is three of them, 24 bits; one in TF32 two, 16 bits. Log-decays
 have two parts at least.
 """
 
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -139,7 +140,7 @@ def product(
     if i + j < max(len(x), len(y))
   ]
   pairs.sort(key=sum, reverse=True)  # the smallest first
-  return sum(
+  products = (
     jax.lax.dot_general(
       x[i],
       y[j],
@@ -149,6 +150,7 @@ def product(
     )
     for i, j in pairs
   )
+  return functools.reduce(jnp.add, products)
 
 
 def loop(count: int, body: Any, carry: Any) -> Any:

@@ -66,7 +66,7 @@ class Plan(NamedTuple):
 
 
 def call(
-  plan: Plan,
+  plan: Any,
   kernel: Callable[..., None],
   grid: dict[str, int],
   inputs: Sequence[tuple],
@@ -78,7 +78,7 @@ def call(
   """Runs `kernel` at each point of a grid, for each head of each sequence.
 
   Args:
-    plan: the shapes.
+    plan: the shapes, this Plan or ops/delta's.
     kernel: a function of one reference for each input and each output.
     grid: the size of each axis by name: n chunks, s sub-blocks in a chunk,
       i blocks of K, p blocks of P.
