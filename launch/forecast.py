@@ -57,6 +57,7 @@ PLOT = flags.DEFINE_string('plot', '', 'Draw a fan chart to this PNG.')
 def main(argv):
   from rnn_jax import config as config_lib
   from rnn_jax.inference import forecast
+  from rnn_jax.inference import forecast_rows
   from rnn_jax.inference import model as model_lib
   from rnn_jax.inference import predict_output
   from rnn_jax.runs import workdir as workdir_lib
@@ -76,7 +77,7 @@ def main(argv):
     model.check(horizon, levels, sampling)
     panel = model.read_file(INPUT.value, '--input', FUTURE.value)
     made = model.forecasts(panel.series, horizon, levels, sampling)
-    write(forecast.rows(made, config.data.id, config.data.time))
+    write(forecast_rows.rows(made, config.data.id, config.data.time))
   if PLOT.value:
     from rnn_jax.inference import fan_chart
 

@@ -74,7 +74,9 @@ class Detector(forecast.Forecaster):
       InputError: as `observe`.
     """
     self.covariates.check_known(stream, 1)
-    ((value,),) = self.readings(stream, [reading])
+    value_1x1 = self.readings.numbers([reading])
+    self.readings.check(value_1x1, stream.scale, stream.name)
+    ((value,),) = value_1x1
     window_1x1xW = stream.carry.window_BxTxW
     if np.count_nonzero(~np.isnan(window_1x1xW)) < examples.least(self._data):
       return math.nan

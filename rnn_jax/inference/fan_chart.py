@@ -7,7 +7,7 @@ import numpy as np
 
 from rnn_jax import plots
 from rnn_jax.data.series import panel as panel_lib
-from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.inference import forecast_rows
 
 PANELS = 6  # series of a figure, at most
 HISTORY = 3  # horizons of the history that are shown
@@ -15,7 +15,7 @@ HISTORY = 3  # horizons of the history that are shown
 
 def draw(
   panel: panel_lib.Panel,
-  forecasts: Sequence[forecast_lib.Forecast],
+  forecasts: Sequence[forecast_rows.Forecast],
   path: str | pathlib.Path,
 ) -> None:
   """Draws the first PANELS series, or targets, with their forecasts to a file.

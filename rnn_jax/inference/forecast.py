@@ -7,7 +7,6 @@ by what the run has kept for its name, or else by the history that it begins
 with, which the stream keeps. Quantiles are float64.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -25,15 +24,15 @@ from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import scaling
 from rnn_jax.data.series import tables
 from rnn_jax.inference import covariates as covariates_lib
+from rnn_jax.inference import forecast_rows
 from rnn_jax.inference import paths
+from rnn_jax.inference import readings as readings_lib
 from rnn_jax.inference import series_rows
 from rnn_jax.models import packed_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 
 NOTHING = np.zeros((0, 0))
-Reading = float | Sequence[float]  # of several targets
-LARGEST = 1e15  # of a scaled reading; sums of squares are finite in float32
 TIMES = 4096  # forecasts whose times are kept as text; many begin together
 
 
@@ -59,43 +58,6 @@ class Stream(NamedTuple):
   carry: series_rows.Carry
   numbers_OxH: np.ndarray
   covariates: series_covariates.Scaled | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Forecast:
-  """Forecasts of the readings after a series.
-
-  Attributes:
-    name: of the series.
-    times: of the readings, as text; of several targets one after the other.
-    levels: of the quantiles.
-    quantiles_HxQ: float64, ascending.
-    point_H: float64, the median, or what head 'point' predicts.
-    paths_PxH: float64, of which the quantiles are; None: none were drawn.
-    targets: the column of each reading, of a run with data.targets.
-  """
-
-  name: str
-  times: list[str]
-  levels: tuple[float, ...]
-  quantiles_HxQ: np.ndarray
-  point_H: np.ndarray
-  paths_PxH: np.ndarray | None = None
-  targets: tuple[str, ...] = ()
-
-  def of(self, target: str) -> 'Forecast':
-    """Returns the forecast of one target."""
-    own = [n for n, name in enumerate(self.targets) if name == target]
-    if not own:
-      names = tuple(dict.fromkeys(self.targets))
-      errors.refuse('target', target, f'give one of {names!r}')
-    return dataclasses.replace(
-      self,
-      times=[self.times[n] for n in own],
-      quantiles_HxQ=self.quantiles_HxQ[own],
-      point_H=self.point_H[own],
-      targets=(target,) * len(own),
-    )
 
 
 class Sampling(NamedTuple):
@@ -128,6 +90,7 @@ class Forecaster:
     self.levels: tuple[float, ...] = bundle.config.task.quantiles
     self.horizon: int = self._data.horizon
     self.targets: tuple[str, ...] = self._data.targets
+    self.readings = readings_lib.Readings(self._data)
     self._head = task.model.bind({}).numbers
     self.frequency = frequency_lib.Frequency.parse(self._data.frequency)
 
@@ -280,13 +243,13 @@ class Forecaster:
     stream = Stream(
       series.name, series.start, 0, scale, carry, NOTHING, covariates
     )
-    self._check_readings(stream, values_NxT)
+    self.readings.check(values_NxT, scale, series.name)
     return stream
 
   def observe(
     self,
     stream: Stream,
-    reading: Reading,
+    reading: readings_lib.Reading,
     known: covariates_lib.Given = covariates_lib.NONE,
     observed: covariates_lib.Given = covariates_lib.NONE,
   ) -> Stream:
@@ -307,7 +270,7 @@ class Forecaster:
   def observe_all(
     self,
     streams: Sequence[Stream],
-    readings: Sequence[Reading],
+    readings: Sequence[readings_lib.Reading],
     known: Sequence[covariates_lib.Given] | None = None,
     observed: Sequence[covariates_lib.Given] | None = None,
   ) -> list[Stream]:
@@ -322,81 +285,17 @@ class Forecaster:
     observed = (
       [covariates_lib.NONE] * len(streams) if observed is None else observed
     )
-    values_BxT = self.numbers(readings)
-    for n in np.flatnonzero(~self.readable(streams, values_BxT)):
-      self._check_readings(streams[n], values_BxT[n : n + 1])
+    values_BxT = self.readings.numbers(readings)
+    wrong_BxT = self.readings.wrong(values_BxT, scales(streams))
+    for n in np.flatnonzero(wrong_BxT.any(1)):
+      stream = streams[n]
+      self.readings.check(values_BxT[n : n + 1], stream.scale, stream.name)
     if self.covariates.like is not None or any(known) or any(observed):
       streams = [
         stream._replace(covariates=self.covariates.observe(stream, *given))
         for stream, *given in zip(streams, known, observed, strict=True)
       ]
     return self.read_all(streams, values_BxT[:, None])  # one of each
-
-  def readings(self, stream: Stream, given: Sequence[Reading]) -> np.ndarray:
-    """Returns N readings of a stream, NxT, float64; NaN is missing.
-
-    Raises:
-      InputError: as `observe`.
-    """
-    values_NxT = self.numbers(given)
-    self._check_readings(stream, values_NxT)
-    return values_NxT
-
-  def readable(
-    self, streams: Sequence[Stream], values_BxT: np.ndarray
-  ) -> np.ndarray:
-    """Returns whether `observe` takes the next reading of each stream."""
-    with np.errstate(all='ignore'):  # of what is refused
-      scaled_BxT = _scale(streams).apply(values_BxT)
-    return ~self._wrong(scaled_BxT, values_BxT).any(1)
-
-  def _wrong(self, scaled_NxT, values_NxT):
-    """Returns which readings are refused."""
-    with np.errstate(all='ignore'):  # of what is refused
-      wrong_NxT = ~(np.abs(scaled_NxT) <= LARGEST) & ~np.isnan(values_NxT)
-      if self._data.scaling == 'counts':
-        wrong_NxT |= (values_NxT < 0) | (values_NxT % 1 > 0)
-    return wrong_NxT
-
-  def _check_readings(self, stream, values_NxT):
-    counts, log = self._data.scaling == 'counts', stream.scale.log
-    with np.errstate(all='ignore'):  # of what is refused
-      wrong_NxT = self._wrong(stream.scale.apply(values_NxT), values_NxT)
-    if not wrong_NxT.any():
-      return
-    value = float(values_NxT[wrong_NxT][0])
-    remedy = f"it is more than {LARGEST:g} times the series' scale: correct it"
-    if np.isinf(value):
-      remedy = 'give a finite number, or nan if it is missing'
-    elif counts and (value < 0 or value % 1):
-      remedy = 'give a count, a whole number from 0 on'
-    elif log and value <= 0:
-      remedy = 'give a positive number: the run has data.log=True'
-    errors.refuse('reading', value, f'series {stream.name!r}: {remedy}')
-
-  def numbers(self, given: Sequence[Reading]) -> np.ndarray:
-    """Returns N readings as numbers, NxT.
-
-    Raises:
-      InputError: one isn't a number, or a list of one for each target.
-    """
-    try:
-      values_NxT = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-      values_NxT = np.zeros(())
-    count = len(self.targets)
-    if not count and values_NxT.ndim == 1:
-      return values_NxT[:, None]
-    if not count or values_NxT.shape[1:] != (count,):
-      for reading in given if len(given) > 1 else ():
-        self.numbers([reading])  # names the one that is wrong
-      wanted = f'{count} numbers, of {self.targets!r}'
-      errors.refuse(
-        'reading',
-        given,
-        f'give {wanted if count else "a number"}, or nan if it is missing',
-      )
-    return values_NxT
 
   def given(
     self, streams: Sequence[Stream], values: Sequence[np.ndarray]
@@ -413,7 +312,7 @@ class Forecaster:
     first_B = np.array([stream.count for stream in streams])
     first_B -= np.cumsum(count_B) - count_B
     places_M = first_B[of_M] + np.arange(len(of_M))
-    scale = _scale(streams)
+    scale = scales(streams)
     scale = scale._replace(loc=scale.loc[of_M], scale=scale.scale[of_M])
     rows = series_rows.Rows(
       np.float32(scale.apply(np.concatenate(values))),
@@ -489,7 +388,7 @@ class Forecaster:
   def _unscaled(self, streams, result):
     """Returns the head's numbers BxOxH in readings, or in their logarithms."""
     numbers_BxOxH, loc_BxH, scale_BxH = map(np.float64, result)
-    loc_BxT, unit_BxT, _ = _scale(streams)
+    loc_BxT, unit_BxT, _ = scales(streams)
     unit_BxH = np.repeat(unit_BxT, self.horizon, 1)
     shift_BxH = loc_BxH * unit_BxH + np.repeat(loc_BxT, self.horizon, 1)
     unscaled_OxBxH = self._head.unscaled(
@@ -503,7 +402,7 @@ class Forecaster:
     horizon: int | None = None,
     levels: Sequence[float] | None = None,
     sampling: Sampling = Sampling(),  # noqa: B008, frozen
-  ) -> Forecast:
+  ) -> forecast_rows.Forecast:
     """Returns the forecast after a stream's last reading.
 
     Args:
@@ -523,7 +422,7 @@ class Forecaster:
     *quantiles, point_H = np.quantile(
       paths_PxH, (*levels, 0.5), 0, method='inverted_cdf'
     )
-    return Forecast(
+    return forecast_rows.Forecast(
       stream.name,
       self._times([stream], horizon)[0],
       levels,
@@ -537,7 +436,7 @@ class Forecaster:
     streams: Sequence[Stream],
     horizon: int | None = None,
     levels: Sequence[float] | None = None,
-  ) -> list[Forecast]:
+  ) -> list[forecast_rows.Forecast]:
     """Returns the forecast after each stream's last reading, as of `forecast`.
 
     Raises:
@@ -558,7 +457,7 @@ class Forecaster:
       quantiles_BxHxQ, point_BxH = np.exp(quantiles_BxHxQ), np.exp(point_BxH)
     targets = tuple(name for name in self.targets for _ in range(horizon))
     return [
-      Forecast(
+      forecast_rows.Forecast(
         stream.name,
         times * T,
         levels,
@@ -617,7 +516,7 @@ class Forecaster:
     horizon: int | None = None,
     levels: Sequence[float] | None = None,
     sampling: Sampling = Sampling(),  # noqa: B008, frozen
-  ) -> list[Forecast]:
+  ) -> list[forecast_rows.Forecast]:
     """Returns the forecast of each series; the arguments are those."""
     series = [*series]
     made = []
@@ -632,7 +531,7 @@ class Forecaster:
     return made
 
 
-def _scale(streams):
+def scales(streams: Sequence[Stream]) -> scaling.Scale:
   """Returns the scale of each stream, BxT."""
   loc, scale, log = zip(*(stream.scale for stream in streams), strict=True)
   return scaling.Scale(_stacked(loc), _stacked(scale), log[0])
@@ -661,33 +560,3 @@ def check_forecasts(config: Any) -> None:
       config.task.name,
       "its model forecasts no series: open a run of task.name='forecasting'",
     )
-
-
-def rows(
-  forecasts: Iterable[Forecast], id: str = tables.ID, time: str = tables.TIME
-) -> list[dict[str, Any]]:
-  """Returns a row for each reading: its series, its time, its quantiles.
-
-  `id` and `time` name these columns; the quantile of level 0.1 is 'q0.1', and
-  the first drawn path is 'path1'. Of several targets 'target' has the column's
-  name.
-  """
-  return [
-    {id: each.name, time: when}
-    | ({'target': each.targets[n]} if each.targets else {})
-    | {
-      f'q{level:g}': float(x) for level, x in zip(each.levels, own, strict=True)
-    }
-    | {f'path{place}': float(x) for place, x in enumerate(drawn, 1)}
-    for each in forecasts
-    for n, (when, own, drawn) in enumerate(
-      zip(each.times, each.quantiles_HxQ, _drawn(each), strict=True)
-    )
-  ]
-
-
-def _drawn(forecast):
-  """Returns the drawn readings of each time."""
-  if forecast.paths_PxH is None:
-    return [()] * len(forecast.times)
-  return forecast.paths_PxH.T

@@ -37,9 +37,11 @@ from rnn_jax.inference import conversation
 from rnn_jax.inference import covariates as covariates_lib
 from rnn_jax.inference import embedding
 from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.inference import forecast_rows
 from rnn_jax.inference import generate as generate_lib
 from rnn_jax.inference import layers
 from rnn_jax.inference import predict as predict_lib
+from rnn_jax.inference import readings as readings_lib
 from rnn_jax.inference import sampling
 from rnn_jax.inference import score as score_lib
 from rnn_jax.inference import surprise
@@ -323,7 +325,7 @@ class Model:
     series = model.panel(frame, future).series
     sampling = forecast_lib.Sampling(samples, seed)
     made = model.forecasts(series, horizon, quantiles, sampling)
-    return pd.DataFrame(forecast_lib.rows(made, data.id, data.time))
+    return pd.DataFrame(forecast_rows.rows(made, data.id, data.time))
 
   def begin(self, history: Any, future: Any = None) -> forecast_lib.Stream:
     """Begins a stream: reads a series up to its end.
@@ -363,13 +365,13 @@ class Model:
   def observe(
     self,
     state: forecast_lib.Stream,
-    reading: forecast_lib.Reading,
+    reading: readings_lib.Reading,
     *,
     known: covariates_lib.Given = covariates_lib.NONE,
     observed: covariates_lib.Given = covariates_lib.NONE,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
-  ) -> tuple[forecast_lib.Stream, forecast_lib.Forecast]:
+  ) -> tuple[forecast_lib.Stream, forecast_rows.Forecast]:
     """Takes the next reading of a stream.
 
     It equals, bit for bit, reading the series from its start.
@@ -406,13 +408,13 @@ class Model:
   def observe_all(
     self,
     states: Sequence[forecast_lib.Stream],
-    readings: Sequence[forecast_lib.Reading],
+    readings: Sequence[readings_lib.Reading],
     *,
     known: Sequence[covariates_lib.Given] | None = None,
     observed: Sequence[covariates_lib.Given] | None = None,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
-  ) -> tuple[list[forecast_lib.Stream], list[forecast_lib.Forecast]]:
+  ) -> tuple[list[forecast_lib.Stream], list[forecast_rows.Forecast]]:
     """Takes the next reading of each of many streams, which run together.
 
     Each equals, bit for bit, what `observe` makes of it.

@@ -18,6 +18,7 @@ from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel
 from rnn_jax.inference import covariates as covariates_lib
 from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.inference import readings as readings_lib
 
 EPOCH = datetime.datetime(1970, 1, 1)
 MICROSECOND = datetime.timedelta(microseconds=1)
@@ -58,7 +59,7 @@ def history(
   model: forecast_lib.Forecaster,
   name: str,
   times: Sequence[Time] | None,
-  readings: Sequence[forecast_lib.Reading],
+  readings: Sequence[readings_lib.Reading],
   most: int,
   besides: Besides = NOTHING,
 ) -> panel.Series:
@@ -91,7 +92,7 @@ def history(
   made = panel.Series(
     name,
     start,
-    _filled(places_N, 0, model.numbers(readings), most),
+    _filled(places_N, 0, model.readings.numbers(readings), most),
     _covariates(model, start, places_N, besides, most),
     model.covariates.texts(name, besides.static),
   )
@@ -133,7 +134,7 @@ def following(
   stream: forecast_lib.Stream,
   window_TxW: np.ndarray,
   times: Sequence[Time] | None,
-  readings: Sequence[forecast_lib.Reading],
+  readings: Sequence[readings_lib.Reading],
   most: int,
   besides: Besides = NOTHING,
 ) -> tuple[forecast_lib.Stream, np.ndarray]:
@@ -155,7 +156,8 @@ def following(
   """
   if not len(readings):
     errors.refuse('readings', [], 'give one or more')
-  values_NxT = model.readings(stream, readings)
+  values_NxT = model.readings.numbers(readings)
+  model.readings.check(values_NxT, stream.scale, stream.name)
   if times is None:
     places_N = stream.count + np.arange(len(values_NxT))
   else:
@@ -183,7 +185,7 @@ def next_readings(
   model: forecast_lib.Forecaster,
   streams: Sequence[forecast_lib.Stream],
   times: Sequence[Time | None],
-  readings: Sequence[forecast_lib.Reading],
+  readings: Sequence[readings_lib.Reading],
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns (readings BxT, whether each is all that `following` would return).
 
@@ -196,10 +198,11 @@ def next_readings(
     readings: one of each stream; NaN is missing.
   """
   try:
-    values_BxT = model.numbers(readings)
+    values_BxT = model.readings.numbers(readings)
   except errors.InputError:
     return np.zeros((len(streams), 0)), np.zeros(len(streams), bool)
-  is_next_B = model.readable(streams, values_BxT)
+  wrong_BxT = model.readings.wrong(values_BxT, forecast_lib.scales(streams))
+  is_next_B = np.asarray(~wrong_BxT.any(1))
   timed, parsed = [], []
   for n, time in enumerate(times):
     if time is None:

@@ -32,6 +32,7 @@ import numpy as np
 from rnn_jax import errors
 from rnn_jax.data.series import panel
 from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.inference import readings as readings_lib
 from rnn_jax.inference import series_rows
 from rnn_jax.serving import records
 from rnn_jax.serving import requests
@@ -210,7 +211,7 @@ class Streams:
     self,
     key: Key,
     times: Sequence[Any] | None,
-    readings: Sequence[forecast_lib.Reading],
+    readings: Sequence[readings_lib.Reading],
     besides: stream_times.Besides = stream_times.NOTHING,
   ) -> futures.Future[Answer]:
     """Reads what follows; readings that the stream has are skipped.
@@ -229,7 +230,7 @@ class Streams:
     self,
     keys: Sequence[Key],
     times: Sequence[Any] | None,
-    readings: Sequence[forecast_lib.Reading],
+    readings: Sequence[readings_lib.Reading],
   ) -> futures.Future[list[Answer | Exception]]:
     """Reads the next reading of each of many streams, as `read` does.
 

@@ -175,8 +175,8 @@ def test_the_page_draws_the_fan_of_a_stream(needed, tmp_path):
       await page.until('$("stream").options.length == 2')
       label = 'document.querySelector("svg").getAttribute("aria-label")'
       assert (await page.value(label)).startswith('s0: ')
-      # Another client's reading is drawn, and so is the page's own. What had the
-      # focus has it again.
+      # Another client's reading is drawn, and so is the page's own. What had
+      # the focus has it again.
       await page.value('document.querySelector("summary").focus()')
       client.post('/v1/streams/s0', json={'reading': 12.5})
       await page.until(f'{label}.startsWith("s0: 12.5 at 2026-01-02 16:00")')
