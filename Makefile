@@ -140,6 +140,8 @@ format: $(test_stamp) ## Format the code and fix what lint can fix
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
 
+# In one process: the order of reading decides how images of one name are
+# numbered, and which of two objects of one name a type leads to.
 docs: $(docs_stamp) ## Build the documentation site, in build/site
 	$(python) -m sphinx -q -W --keep-going -c docs/site docs build/site
 
