@@ -197,20 +197,23 @@ def _delta_prepare(*refs, plan):
       ref[:, keys] = (w * of_w).astype(plan.stored)
     total = jnp.exp(jnp.sum(x.loga, axis=0))
     decay_ref[keys] = jnp.broadcast_to(total, (plan.wide,))
-    met = scores_of(plan, x)
+    # Beta is a factor of their sums: one tile less in registers.
+    of_r = x.r if plan.general else x.writers[0]
+    met = scores_of(plan, x._replace(r=of_r))
     return tuple(s + m for s, m in zip(scores, met, strict=True))
 
   nothing = jnp.zeros((plan.block, plan.block), jnp.float32)
   scores = tiles.loop(tiles_of_keys, add, (nothing,) * (2 * plan.W))
   for ref, of_q in zip(scores_refs, scores, strict=False):
     ref[...] = of_q.astype(ref.dtype)
-  inverse = _invert(plan, scores[-1])
+  beta = 1.0 if plan.general else inputs[-1][...]
+  inverse = _invert(plan, beta * scores[-1])
   inverse_ref[...] = inverse.astype(inverse_ref.dtype)
   factor = tiles.split(inverse, plan.parts)
   if plan.general:
     own = -tiles.product(factor, tiles.split(scores[-2], plan.parts))
   else:
-    own = inverse * inputs[-1][...].reshape(1, plan.block)
+    own = inverse * beta.reshape(1, plan.block)
   own_ref[...] = own.astype(own_ref.dtype)
 
   def weigh(n, done):
