@@ -175,11 +175,7 @@ def test_the_page_draws_the_fan_of_a_stream(needed, tmp_path):
       await page.until('$("stream").options.length == 2')
       label = 'document.querySelector("svg").getAttribute("aria-label")'
       assert (await page.value(label)).startswith('s0: ')
-<<<<<<< HEAD
-      # Another client's reading is drawn, and so is the page's own. What had
-=======
       # Another client's reading is drawn, and so is the page's own; what had
->>>>>>> 3d0a1a11 (A comment of 80 columns)
       # the focus has it again.
       await page.value('document.querySelector("summary").focus()')
       client.post('/v1/streams/s0', json={'reading': 12.5})
