@@ -43,7 +43,6 @@ from rnn_jax.ops import fixed_order
 from rnn_jax.ops import precision
 from rnn_jax.ops.delta import chunked as delta_chunked
 from rnn_jax.ops.delta import native as delta_native
-from rnn_jax.system import target
 
 IMPLS = ('auto', 'step', 'scan', 'chunked', 'native', 'pallas')
 MULTIPLYING = precision.MULTIPLYING
@@ -79,8 +78,7 @@ def recurrence(
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
       a CPU and the library of rnn_jax/native, 'pallas' a GPU. 'auto' is 'step'
       for one step outside fixed_order.evaluate, else 'native' where it can run
-      and `operands` are float32, 'pallas' where it was measured to be faster
-      (delta.pallas.is_faster), else 'chunked'.
+      and `operands` are float32, else 'chunked'.
     chunk_length: steps between the states that 'chunked', 'native' and 'pallas'
       store for the backward pass. None: CHUNK, delta_native.SEGMENT, and as
       many as delta_pallas.MEMORY allows. 'chunked' and 'pallas' round it up to
@@ -157,7 +155,7 @@ def _run(arrays, others, starts, options):
   impl, chunk_length, operands = options
   state, q, k, v, loga = arrays
   kept, dtype = checks.state_dtype(state), v.dtype
-  impl = _choose(q, v, operands) if impl == 'auto' else impl
+  impl = _choose(q.shape[1], operands) if impl == 'auto' else impl
   checks.check_one_step(impl, q.shape[1])
   loga = loga.astype(jnp.float32)
   if starts is not None:
@@ -197,25 +195,17 @@ def _check(arrays, starts, options):
   precision.check_recurrent(operands, impl, MULTIPLYING)
 
 
-def _choose(q, v, operands):
+def _choose(length, operands):
   is_native = operands == 'float32' and not delta_native.lacking()
-  if q.shape[1] == 1 and not (fixed_order.is_active() and is_native):
+  if length == 1 and not (fixed_order.is_active() and is_native):
     impl = 'step'
   elif is_native:
     impl = 'native'
   else:
-    impl = 'pallas' if _has_faster_kernels(q, v, operands) else 'chunked'
+    impl = 'chunked'
   operands = operands if impl in MULTIPLYING else 'float32'
   checks.log_choice('delta.recurrence', impl, operands)
   return impl
-
-
-def _has_faster_kernels(q, v, operands):
-  if target.platform() != 'gpu':
-    return False  # without loading them
-  from rnn_jax.ops.delta import pallas as delta_pallas
-
-  return delta_pallas.is_faster(q, v, operands)
 
 
 def _step(state, inputs):

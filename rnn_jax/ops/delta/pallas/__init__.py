@@ -41,30 +41,10 @@ from rnn_jax.ops.delta.pallas import states as kernel_states
 from rnn_jax.ops.delta.pallas import tiles
 from rnn_jax.ops.gla import pallas as gla_pallas
 from rnn_jax.ops.gla.pallas import tiles as gla_tiles
-from rnn_jax.system import target
 
 KEPT = 'recurrence'  # name of y, which remat may save: nothing then runs again
 LONGEST = 64  # steps of a block
 MEMORY = 2**32  # bytes that the blocks of a chunk may take
-
-
-def is_faster(
-  q_BxLxHxK: jax.Array, v_BxLxHxP: jax.Array, operands: str
-) -> bool:
-  """Returns whether kernels are faster than 'chunked', as was measured.
-
-  That was of an earlier form, which left more to XLA, in bfloat16 on an H200,
-  at K = P = 128; below 64 nothing was measured. Under a jax.shard_map that
-  checks which axes its arrays vary over, kernels can't run.
-  """
-  widths = q_BxLxHxK.shape[-1], v_BxLxHxP.shape[-1]
-  return (
-    operands == 'bfloat16'
-    and min(q_BxLxHxK.shape[1], *widths) >= LONGEST
-    and max(widths) <= gla_pallas.WIDEST
-    and target.capability()[:1] == (tiles.HOPPER,)
-    and not any(jax.typeof(x).mat.varying for x in (q_BxLxHxK, v_BxLxHxP))
-  )
 
 
 def run(
