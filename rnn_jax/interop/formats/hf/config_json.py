@@ -202,9 +202,12 @@ def differing(
 def _flat(config):
   """Returns what defines a model, {'cell.heads': 4, ...}."""
   raw = {name: config_lib.to_dict(config)[name] for name in request.OF_MODEL}
+  options = flax.traverse_util.flatten_dict(raw, sep='.')
+  for key in [x for x in options if x.endswith('.kv_heads')]:
+    options[key] = options[key] or options[key.replace('.kv_', '.')]
   return {
     key: value
-    for key, value in flax.traverse_util.flatten_dict(raw, sep='.').items()
+    for key, value in options.items()
     if key.rpartition('.')[2] not in FREE
   }
 

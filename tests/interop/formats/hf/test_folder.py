@@ -84,6 +84,19 @@ def test_a_model_of_ours_is_described_or_what_it_has_else_is_named(
   assert not (tmp_path / 'other').exists()
 
 
+def test_as_many_heads_of_keys_as_of_queries_have_two_names(tmp_path):
+  state = folders.llama()
+  for name in [x for x in state if 'k_proj' in x or 'v_proj' in x]:
+    state[name] = np.concatenate([state[name], 2 * state[name]])
+  keys = folders.LLAMA | {'num_key_value_heads': 4}
+  bundle = folders.read(folders.write(tmp_path / 'given', keys, state))
+  cell = dataclasses.replace(bundle.config.cell, kv_heads=0)
+  config = dataclasses.replace(bundle.config, cell=cell)
+  same = dataclasses.replace(bundle, config=config, kept={})
+  out = folders.export(same, tmp_path / 'out')
+  folders.assert_same(out, tmp_path / 'given')
+
+
 def test_every_wrong_tensor_is_named(tmp_path):
   state = folders.llama(layers=6)
   names = [name for name in state if name.endswith('.up_proj.weight')]
