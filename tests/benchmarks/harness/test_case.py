@@ -24,7 +24,6 @@ UNTIMED = {
   'large',
   'large_scaling',
   'memory',
-  'onnx',
   'meshes',
   'partitioner',
   'planning',
