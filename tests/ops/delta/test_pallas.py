@@ -166,8 +166,11 @@ def test_nothing_runs_again_if_remat_keeps_the_outputs():
     program = jax.make_jaxpr(both)(*shapes('delta'))
   again = program.eqns[-1].params['jaxpr'].eqns
   read = {id(x) for equation in again for x in equation.invars}
-  (outputs,) = (x for x in again if x.params.get('name') == 'delta_outputs')
-  assert not any(id(x) in read for x in outputs.outvars)  # so XLA removes it
+  calls = [x for x in again if x.primitive.name == 'pallas_call']
+  assert calls
+  for x in calls:  # jax 0.12 removes this one, and before that XLA
+    is_read = any(id(y) in read for y in x.outvars)
+    assert is_read == (x.params['name'] != 'delta_outputs')
 
 
 @pytest.mark.parametrize('form', check.RUN)
