@@ -228,7 +228,7 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
     yield (
       f'The same model reads {own["tokens"]:,} tokens of {own["texts"]} '
       'documents one by one, its states in bfloat16: the divergence from '
-      'float32 states, nats a token, of each quarter of the documents:'
+      'float32 states in nats per token, by quarter of the documents:'
     )
     yield tables.table(
       '| '.join(f'quarter {n + 1} ' for n in range(len(own['by_part']))),

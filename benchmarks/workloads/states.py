@@ -25,12 +25,13 @@ def divergence(bundle: Any, texts: Sequence[str], most: int) -> tables.Row:
 
   Args:
     bundle: a runs.bundle.Bundle of a model that writes text.
-    texts: what is read; those with fewer tokens than most others are left out.
+    texts: what is read; those of fewer tokens than the median are left out.
     most: tokens of each text.
 
   Returns:
-    {'tokens': of each text, 'texts', 'kl': the mean of a token, 'by_part': of
-    each of PARTS parts of the texts, 'nll': {states: of a token, nats}}.
+    {'tokens': in each text, 'texts': their number, 'kl': per token, 'by_part':
+    the same for each of PARTS parts of the texts, 'nll': {states: the negative
+    log-likelihood per token}}.
   """
   logp = {}
   for states in ('float32', 'bfloat16'):

@@ -1,7 +1,8 @@
 """The page by keyboard, and its contrast: WCAG 2.2, level AA.
 
-Text has 4.5 to 1 with what is behind it; borders of controls, the focus and
-parts of a picture have 3 to 1. In light and dark, from the colors of style.css.
+The contrast of text with its background is 4.5 to 1 or more; that of borders of
+controls, the focus and parts of a picture 3 to 1. Computed from the colors of
+style.css, in light and dark.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from tests.support import classifiers
 
 TEXT, PARTS = 4.5, 3.0
 DARK = '@media (prefers-color-scheme: dark) {'
-# Lines between what can be told apart without them.
+# Lines that only decorate: nothing depends on seeing them.
 DECORATION = {'.grid', 'header', '#composer', '.chat .made'}
 CONTROLS = 'button', 'select', 'textarea, input'
 COLORS = {'color': TEXT, 'stroke': PARTS}
@@ -244,7 +245,7 @@ def test_a_keyboard_reaches_all_of_a_conversation(needed, tmp_path):
       await page.until('!running && !$("go").disabled && $("said").textContent')
       assert await page.value('$("said").textContent == current.turns[0].text')
       found = await tabs(page)
-      # Two conversations to choose, a token, the fork, what is written next.
+      # In the order of tabs: two conversations, a token, the fork, the input.
       assert found[:2] == ['BUTTON', 'BUTTON'] and found[3] == 'BUTTON'
       assert re.fullmatch(r'c\d', found[2])
       assert found[4:] == ['text', 'go', 'SUMMARY']
