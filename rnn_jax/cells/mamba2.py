@@ -20,7 +20,6 @@ Algorithms Through Structured State Space Duality", 2024.
 
 import dataclasses
 from typing import ClassVar
-from typing import Self
 
 import flax.linen as nn
 import jax
@@ -28,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax import config as config_lib
+from rnn_jax.cells.parts import grouped
 from rnn_jax.cells.parts import matrix
 
 NORMS = 'after', 'before', 'none'  # of the gate
@@ -41,17 +41,14 @@ LOGICAL_AXES = matrix.LOGICAL_AXES | {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(matrix.Config):
+class Config(grouped.Config):
   """Options of the cell, section `cell` of a config."""
 
-  groups: int = 1  # of heads, which share keys and queries
   convolution: int = 4  # taps
   norm: str = config_lib.option('after', choices=NORMS)  # the gate; or 'before'
   # Of g, v, k, q and d; (): all 1.
   multipliers: tuple[float, ...] = ()
   min_step: float = config_lib.option(0.0, minimum=0)  # of dt
-
-  scaled_axes: ClassVar[tuple[int, ...]] = (-2, -1)
 
   def check(self, config: config_lib.Config) -> None:
     """Checks the options against each other and the whole config.
@@ -59,21 +56,13 @@ class Config(matrix.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    if self.groups < 1 or self.heads % self.groups:
-      self._refuse('groups', f'it must divide cell.heads={self.heads}')
     if self.convolution < 1:
       self._refuse('convolution', 'give 1 tap or more')
     if len(self.multipliers) not in (0, len(self.widths)):
       self._refuse('multipliers', f'give {len(self.widths)}, or ()')
     if self.norm == 'none' and self.norm_scale:
       self._refuse('norm_scale', "cell.norm='none' has none: give False")
-    if (shards := config.mesh.tensor) > 0 and self.groups % shards:
-      self._refuse('groups', f'mesh.tensor={shards} must divide it')
     super().check(config)
-
-  def of_shard(self, shards: int) -> Self:
-    own = super().of_shard(shards)
-    return dataclasses.replace(own, groups=self.groups // shards)
 
   @property
   def widths(self) -> dict[str, int]:

@@ -34,7 +34,6 @@ Principles", 2026.
 import dataclasses
 from typing import ClassVar
 from typing import NamedTuple
-from typing import Self
 
 import flax.linen as nn
 import jax
@@ -42,6 +41,7 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.cells.parts import grouped
 from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import devices
 from rnn_jax.ops import rotary
@@ -59,16 +59,14 @@ SLOWEST = 1e-4  # softplus(r) is never below it
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(matrix.Config):
+class Config(grouped.Config):
   """Options of the cell, section `cell` of a config."""
 
-  groups: int = config_lib.option(1, minimum=1)  # of heads, which share keys
   # Pairs of key channels that rotate; 0: half of the channels.
   angles: int = config_lib.option(0, minimum=0)
   output_norm: bool = False
   norm_scale: bool = config_lib.option(False, needs='cell.output_norm')
 
-  scaled_axes: ClassVar[tuple[int, ...]] = (-2, -1)
   excludes: ClassVar[tuple[str, ...]] = ('mesh.sequence!=1',)
 
   def check(self, config: config_lib.Config) -> None:
@@ -77,19 +75,11 @@ class Config(matrix.Config):
     Raises:
       InputError: names the key, the value and the remedy.
     """
-    if self.heads % self.groups:
-      self._refuse('groups', f'it must divide cell.heads={self.heads}')
     if self.key_width < 2:
       self._refuse('key_width', 'give 2 or more: pairs of them rotate')
     if 2 * self.angles > self.key_width:
       self._refuse('angles', f'give up to {self.key_width // 2}')
-    if (shards := config.mesh.tensor) > 0 and self.groups % shards:
-      self._refuse('groups', f'mesh.tensor={shards} must divide it')
     super().check(config)
-
-  def of_shard(self, shards: int) -> Self:
-    own = super().of_shard(shards)
-    return dataclasses.replace(own, groups=self.groups // shards)
 
   @property
   def rotations(self) -> int:
