@@ -12,6 +12,7 @@ import json
 import pathlib
 from collections.abc import Iterator
 
+from benchmarks.harness import tables as harness_tables
 from rnn_jax.experiments import grid as grid_lib
 from rnn_jax.experiments import records
 from rnn_jax.experiments import report
@@ -21,6 +22,7 @@ from rnn_jax.system import files
 from rnn_jax.system import shipped
 
 FOLDER = 'experiments'
+ALL = 'all'
 SHOWN = 'states.png', 'columns.png', 'scores.png'  # on a page, of these
 
 
@@ -43,11 +45,13 @@ def problems(docs: pathlib.Path) -> Iterator[str]:
 
 
 def section(name: str, docs: pathlib.Path) -> str:
-  """Returns the tables and figures of a grid, for a page.
+  """Returns the tables and figures of a grid, or of ALL of them, for a page.
 
   Raises:
     InputError: there is no such report.
   """
+  if name == ALL:
+    return overview(docs)
   folder = docs / FOLDER / name
   kept = _kept(folder)
   shown = [name for name in SHOWN if (folder / name).exists()]
@@ -58,6 +62,28 @@ def section(name: str, docs: pathlib.Path) -> str:
     f'[Report]({FOLDER}/{name}/report.md), with what each run changes.',
   ]
   return '\n\n'.join(parts)
+
+
+def overview(docs: pathlib.Path) -> str:
+  """Returns the table of all grids: their runs and the hours of training."""
+  lines, total, hours = [], 0, 0.0
+  for folder in _folders(docs):
+    rows = [*records.read(folder).values()]
+    spent = sum(_trained(row) for row in rows) / 3600
+    total, hours = total + len(rows), hours + spent
+    title = _kept(folder)['title']
+    lines.append(
+      [f'[{title}]({FOLDER}/{folder.name}/report.md)', f'`{folder.name}`']
+      + [f'{len(rows):,}', f'{spent:.1f}' if spent else '-']
+    )
+  lines.append(['all', '', f'{total:,}', f'{hours:.1f}'])
+  return harness_tables.table('report | grid | runs | hours of training', lines)
+
+
+def _trained(row):
+  """Seconds of a run's training, with what ran beside it, if they are known."""
+  curve = row.get('curve') or [[0, None]]
+  return row.get('seconds') or curve[-1][1] or 0.0
 
 
 def _folders(docs):

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from benchmarks import figures
+from benchmarks import grids
 from benchmarks import report
 from benchmarks.harness import rows as rows_lib
 from benchmarks.suites import first_step
@@ -109,6 +110,25 @@ def test_numbers_of_sentences_come_from_reports_of_grids(docs, tmp_path):
   (folder / 'report.json').write_text(json.dumps({'variants': variants}))
   with pytest.raises(errors.InputError, match='has no run of that variant'):
     report.write(docs, tmp_path)
+
+
+def test_the_table_of_all_grids_sums_their_hours(docs):
+  folder = docs / 'experiments' / 'digits'
+  folder.mkdir(parents=True)
+  (folder / 'report.json').write_text(json.dumps({'title': 'Digits'}))
+  rows = (
+    {'seed': 0, 'seconds': 7200.0, 'curve': [[10, 9.0, 1.5]]},
+    {'seed': 1, 'curve': [[10, 1000.0, 1.5], [20, 1800.0, 1.25]]},
+    {'seed': 2, 'curve': []},
+  )
+  lines = (json.dumps({'variant': 'small'} | row) for row in rows)
+  (folder / 'runs.jsonl').write_text('\n'.join(lines))
+  table = grids.section('all', docs).splitlines()
+  link = '[Digits](experiments/digits/report.md)'
+  assert table[2:] == [
+    f'| {link} | `digits` | 3 | 2.5 |',
+    '| all |  | 3 | 2.5 |',
+  ]
 
 
 def test_a_number_may_be_that_of_one_seed(docs, tmp_path):
