@@ -33,7 +33,7 @@ def get_config():
   config.model.width = 192
   config.model.mlp_width = 384
   config.model.embedding_scale = 0.1
-  config.model.dropout = 0.3
+  config.model.dropout = 0.1
   config.cell.heads = 4
   config.cell.key_width = 16
   config.cell.value_width = 48
@@ -44,11 +44,11 @@ def get_config():
   config.schedule.warmup_steps = 50
   config.schedule.final_learning_rate = 1e-5
 
-  config.train.steps = 600
+  config.train.steps = 1200
   config.train.precision = 'bfloat16_operands'
   config.train.log_every = 25
-  config.train.checkpoint_every = 300
-  config.evaluate.every = 100
+  config.train.checkpoint_every = 600
+  config.evaluate.every = 200
   config.evaluate.batch_size = 16
   config.evaluate.length = 512
   config.sample.prompt = 'Hello , how are you today ?'

@@ -17,9 +17,9 @@ from configs import published
 from rnn_jax.experiments import grid
 
 RECIPE = {
-  'train.steps': 1400,
-  'train.checkpoint_every': 700,
-  'evaluate.every': 200,
+  'train.steps': 2800,
+  'train.checkpoint_every': 1400,
+  'evaluate.every': 400,
 }
 
 
