@@ -2,6 +2,8 @@
 
 import importlib
 
+import pytest
+
 import rnn_jax
 from tests.support import public_names
 
@@ -66,3 +68,13 @@ def test_the_list_has_what_users_import():
     )
   assert {'LSTM', 'Bidirectional', 'last'} <= names['rnn_jax.layers']
   assert 'recurrence' in names['rnn_jax.ops.gla']
+  assert {'rnn_jax.cells.gru', 'rnn_jax.cells.parts.vector'} <= names.keys()
+
+
+@pytest.mark.parametrize(
+  'module', ('ops.gla.pallas.tiles', 'ops.gla.native', 'serving.http.app')
+)
+def test_how_a_package_is_made_is_not_public(module):
+  path = public_names.tiny.ROOT / 'rnn_jax' / module.replace('.', '/')
+  assert path.with_suffix('.py').exists()
+  assert f'rnn_jax.{module}' not in public_names.modules()

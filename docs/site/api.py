@@ -1,4 +1,7 @@
-"""The API reference: a page for each public module, from its docstrings.
+"""The API reference: a page for each module, from its docstrings.
+
+The list has public modules (tests/support/public_names.py has the rule) apart
+from the others.
 
 Docstrings are Markdown with the sections Args, Returns, Yields, Raises and
 Attributes; griffe reads them without importing anything.
@@ -11,9 +14,13 @@ from collections.abc import Iterator
 
 import griffe
 
+from tests.support import public_names
+
 ROOT = pathlib.Path(__file__).parents[2]
 PACKAGE = 'rnn_jax'
 FIELDS = {'parameters': 'param', 'raises': 'raises', 'attributes': 'ivar'}
+PUBLIC = frozenset(public_names.modules())
+INNER = '*Not public: it may change in any version.*'
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -42,20 +49,33 @@ def _children(module):
 
 
 def _index(package):
-  """A list of links: in the side bar, hundreds of pages would hide the rest."""
-  lines = ['# API reference', '', 'Public modules; names that begin with an']
-  lines += ['underscore are private.', '']
+  """Lists of links: in the side bar, hundreds of pages would hide the rest."""
+  public, inner = [], []
   for module in _modules(package):
     depth = module.path.count('.')
     doc = module.docstring.value if module.docstring else ''
     about = _inline(' '.join(doc.split('\n\n')[0].split()))
-    lines.append(f'{"  " * depth}* [`{module.path}`]({module.path}.md) {about}')
+    line = f'* [`{module.path}`]({module.path}.md) {about}'
+    if _leads_to_public(module):
+      public.append('  ' * depth + line)
+    else:
+      inner.append(line)
+  lines = ['# API reference', '', 'Public modules: names that begin with an']
+  lines += ['underscore are private.', '', *public, '', '## Other modules', '']
+  lines += ['They may change in any version.', '', *inner]
   return '\n'.join(lines) + '\n'
+
+
+def _leads_to_public(module):
+  inside = f'{module.path}.'
+  return any(name == module.path or name.startswith(inside) for name in PUBLIC)
 
 
 def _page(module):
   lines = ['---', 'orphan: true', '---', '', f'# `{module.path}`', '']
   lines += [f':::{{py:module}} {module.path}', ':::', '']
+  if not _leads_to_public(module):
+    lines += [INNER, '']
   lines += _text(module) + ['']
   for member in _public(module):
     lines += _member(member, 6) + ['']
@@ -116,10 +136,33 @@ def _member(member, colons):
 def _attribute(member, fence):
   head = [f'{fence}{{py:attribute}} {member.name}']
   if member.annotation is not None:
-    head.append(f':type: {_one_line(member.annotation)}')
+    head.append(f':type: {_type(member.annotation)}')
   if member.value is not None and len(_one_line(member.value)) < 80:
     head.append(f':value: {_one_line(member.value)}')
   return [*head, '', *_text(member), fence]
+
+
+def _type(expression):
+  """An annotation with the whole names of our types, which are links."""
+  match expression:
+    case griffe.ExprName():
+      return _whole(expression, expression.parent)
+    case griffe.ExprAttribute():
+      return _whole(expression, expression.first.parent)
+    case griffe.Expr():
+      return ''.join(map(_type, expression.iterate(flat=False)))
+  return re.sub(r'\s+', ' ', str(expression))
+
+
+def _whole(name, scope):
+  """The name by which a class of this package is documented."""
+  path = name.canonical_path
+  if not path.startswith(f'{PACKAGE}.'):
+    return str(name)
+  try:
+    return scope.modules_collection[path].canonical_path
+  except KeyError:
+    return str(name)
 
 
 def _one_line(expression):
@@ -145,12 +188,12 @@ def _signature(function):
     }.get(one.kind, '')
     text = stars + one.name
     if one.annotation is not None:
-      text += f': {_one_line(one.annotation)}'
+      text += f': {_type(one.annotation)}'
     if one.default is not None and not stars:
       text += f' = {_one_line(one.default)}'
     parameters.append(text)
   returned = function.returns
-  arrow = '' if returned is None else f' -> {_one_line(returned)}'
+  arrow = '' if returned is None else f' -> {_type(returned)}'
   return f'{function.name}({", ".join(parameters)}){arrow}'
 
 

@@ -5,7 +5,9 @@
 writes the list again. Public is what a user may import from the package itself
 or from a module of ROOMS: a function, class or constant without an underscore
 in its name or its module's, and what a module imports as itself (`from a import
-b as b`).
+b as b`). Where a package of a room has public names itself, as
+`rnn_jax.ops.gla`, its modules are how it is made, and not public; nor are those
+of INNER.
 """
 
 import ast
@@ -25,6 +27,10 @@ ROOMS = (
   'training',
   'inference',
   'serving',
+)
+INNER = (
+  'rnn_jax.layers',  # has all names of its modules
+  'rnn_jax.serving.http',  # its interface is HTTP
 )
 
 
@@ -46,7 +52,12 @@ def modules() -> dict[str, set[str]]:
     names = {x for x in defined(path.read_text()) if not x.startswith('_')}
     if names and not any(part.startswith('_') for part in parts):
       found['.'.join(parts)] = names
-  return found
+  inner = [*INNER, *(module for module in found if module.count('.') > 1)]
+  return {
+    module: names
+    for module, names in found.items()
+    if not any(module.startswith(f'{package}.') for package in inner)
+  }
 
 
 def files() -> Iterator[pathlib.Path]:
