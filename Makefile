@@ -63,7 +63,7 @@ beam_older := numpy|pillow|protobuf|pyarrow|python-dateutil
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help train test test-quick test-peers test-llama test-beam test-other \
-  test-isa test-clang lint format docs docs-check env wheels release-check \
+  test-isa test-clang test-neon lint format docs docs-check env wheels release-check \
   sanitize clean
 
 help: ## Show this list
@@ -129,6 +129,10 @@ test-clang: $(release_stamp) ## Test the C++ kernels compiled by Zig's Clang
 	  $(python) -c 'import sys; from rnn_jax.native import library; \
 	    sys.exit(library.lacking() or 0)' && \
 	  $(python) -m pytest -m 'not peers' $(PYTEST_FLAGS) tests/native tests/ops
+
+# Zig's Clang compiles for them; QEMU is not from PyPI.
+test-neon: $(release_stamp) ## Test the C++ kernels' forms for Arm, under QEMU
+	$(python) -m pytest -rs tests/native/test_vectors.py
 
 lint: $(test_stamp) ## Check style, types and quoted numbers, without changes
 	$(python) -m ruff check .

@@ -50,9 +50,13 @@ inline void store(BFloat16* p, Vector x) {
 #else
   Bits wide = (Bits)x;
   wide &= (wide & 0x7f800000) ? ~Bits{} : Bits{} + 0x80000000;
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  auto halves = vcvt_bf16_f32((float32x4_t)wide);  // keeps subnormal numbers
+#else
   Bits rounded = wide + 0x7fff + ((wide >> 16) & 1);
   Bits bits = (x == x ? rounded : wide | 0x400000) >> 16;
   Halves halves = __builtin_convertvector(bits, Halves);
+#endif
 #endif
   std::memcpy(p, &halves, sizeof(halves));
 }

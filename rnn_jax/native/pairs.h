@@ -1,21 +1,31 @@
 // Products of 16-bit numbers with packed ones of 8 or 4 bits: exact sums.
 //
 // A panel has 16 columns. Its numbers come in pairs, those of rows k and k + 1:
-// Numbers holds such a pair of each column, Sums one int32 of each column.
+// Numbers holds such a pair of each column, or more on some processors (kDepth),
+// Sums one int32 of each column.
 #ifndef RNN_JAX_NATIVE_PAIRS_H_
 #define RNN_JAX_NATIVE_PAIRS_H_
 
 #include "activations.h"
 #if defined(__SSE2__)
 #include <immintrin.h>
-#elif defined(__ARM_NEON)
-#include <arm_neon.h>
+#elif defined(RNN_JAX_NEON)
+#include "pairs_neon.h"
 #endif
 
 namespace rnn_jax {
 
 constexpr int kColumns = 16;                // of a panel
 constexpr int kParts = kColumns / kWidth;  // vectors of a panel's columns
+
+struct Columns {
+  Vector part[kParts];
+};
+
+#if !defined(RNN_JAX_NEON)
+
+constexpr int kDepth = 2;       // rows whose numbers Numbers holds
+constexpr int kSumsOfPart = 1;  // vectors of sums, for a vector of columns
 
 typedef int16_t Shorts __attribute__((vector_size(4 * kWidth)));
 typedef int8_t Bytes __attribute__((vector_size(2 * kWidth)));
@@ -28,12 +38,11 @@ struct Numbers {
 struct Sums {
   Integers part[kParts];
 };
-struct Columns {
-  Vector part[kParts];
-};
+inline Integers total(const Sums& sums, int i) { return sums.part[i]; }
 
-// 32 numbers of 8 bits: column 0's pair, column 1's, ...
-inline Numbers unpack_int8(const int8_t* p) {
+// 32 numbers of 8 bits: column 0's pair, column 1's, ... `pairs` of each column
+// follow, of which at most kDepth / 2 are read.
+inline Numbers unpack_int8(const int8_t* p, int64_t = kDepth / 2) {
   Numbers n;
   for (int i = 0; i < kParts; ++i) {
     Bytes bytes;
@@ -79,16 +88,24 @@ inline void add(Sums& sums, const Numbers& n, const int16_t* x) {
 #elif defined(__SSE2__) && !defined(__AVX__)
     sums.part[i] +=
         (Integers)_mm_madd_epi16((__m128i)n.part[i], (__m128i)both);
-#elif defined(__ARM_NEON) && defined(__aarch64__)
-    int16x8_t a = (int16x8_t)n.part[i], b = (int16x8_t)both;
-    sums.part[i] += (Integers)vpaddq_s32(
-        vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b));
 #else
     for (int c = 0; c < kWidth; ++c) {
       sums.part[i][c] += n.part[i][2 * c] * both[0] +
                          n.part[i][2 * c + 1] * both[1];
     }
 #endif
+  }
+}
+
+#endif  // pairs_neon.h has them
+
+// Numbers of 8 or 4 bits.
+template <int bits>
+inline auto unpack(const uint8_t* p) {
+  if constexpr (bits == 8) {
+    return unpack_int8(reinterpret_cast<const int8_t*>(p));
+  } else {
+    return unpack_int4(p);
   }
 }
 
@@ -116,6 +133,8 @@ inline Columns unpack_scales(const uint16_t* p) {
 #elif defined(__F16C__)
     scales.part[i] = (Vector)_mm256_cvtph_ps(
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(RNN_JAX_NEON)
+    scales.part[i] = (Vector)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 #else
     for (int c = 0; c < kWidth; ++c) scales.part[i][c] = half_to_float(p[c]);
 #endif
@@ -125,7 +144,8 @@ inline Columns unpack_scales(const uint16_t* p) {
 
 inline void add_scaled(Columns& to, const Sums& sums, const Columns& scales) {
   for (int i = 0; i < kParts; ++i) {
-    to.part[i] += __builtin_convertvector(sums.part[i], Vector) * scales.part[i];
+    Vector exact = __builtin_convertvector(total(sums, i), Vector);
+    to.part[i] += exact * scales.part[i];
   }
 }
 

@@ -20,9 +20,10 @@ FOLDER = pathlib.Path(__file__).parent / 'prebuilt'
 _V2 = {'cx16', 'lahf_lm', 'popcnt', 'sse4_1', 'sse4_2', 'ssse3'}
 _V3 = _V2 | {'avx', 'avx2', 'bmi1', 'bmi2', 'f16c', 'fma', 'abm', 'movbe'}
 _V4 = _V3 | {'avx512f', 'avx512bw', 'avx512cd', 'avx512dq', 'avx512vl'}
+_V8 = {'fp', 'asimd'}
 LEVELS: dict[str, dict[str, set[str]]] = {
   'x86_64': {'x86-64-v4': _V4, 'x86-64-v3': _V3, 'x86-64-v2': _V2},
-  'aarch64': {'armv8-a': {'fp', 'asimd'}},
+  'aarch64': {'armv8-a+dotprod': _V8 | {'asimddp'}, 'armv8-a': _V8},
   'arm64': {'apple-m1': set()},  # macOS's name: all of its processors
 }
 

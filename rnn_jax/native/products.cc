@@ -68,11 +68,11 @@ inline void put(float* y, const Shape& shape, int64_t row, int64_t panel,
   }
 }
 
-// Calls block(N rows, a panel) while there are N rows left.
-template <int N, typename Block>
+// Calls block(N rows, a panel) while there are N rows left, unless N > most.
+template <int most, int N, typename Block>
 inline void blocks_of(int64_t rows, int64_t& row, int64_t panel,
                       const Block& block) {
-  if constexpr (N <= kRows) {
+  if constexpr (N <= most) {
     for (; row + N <= rows; row += N) {
       block(std::integral_constant<int, N>(), std::integral_constant<int, 1>(),
             row, panel);
@@ -82,10 +82,10 @@ inline void blocks_of(int64_t rows, int64_t& row, int64_t panel,
 
 // Calls block(R rows, P panels) until all rows have met all panels; one row
 // meets several panels at once, as one sum alone would wait for its latency.
-template <typename Block>
+template <int most, typename Block>
 void each_block(int64_t rows, int64_t first, int64_t last, const Block& block) {
   if (rows == 1) {
-    constexpr int P = std::min(4, kRows);
+    constexpr int P = std::min(4, most);
     for (; first + P <= last; first += P) {
       block(std::integral_constant<int, 1>(), std::integral_constant<int, P>(),
             0, first);
@@ -93,12 +93,12 @@ void each_block(int64_t rows, int64_t first, int64_t last, const Block& block) {
   }
   for (int64_t panel = first; panel < last; ++panel) {
     int64_t row = 0;
-    blocks_of<kRows>(rows, row, panel, block);
-    blocks_of<16>(rows, row, panel, block);
-    blocks_of<8>(rows, row, panel, block);
-    blocks_of<4>(rows, row, panel, block);
-    blocks_of<2>(rows, row, panel, block);
-    blocks_of<1>(rows, row, panel, block);
+    blocks_of<most, most>(rows, row, panel, block);
+    blocks_of<most, 16>(rows, row, panel, block);
+    blocks_of<most, 8>(rows, row, panel, block);
+    blocks_of<most, 4>(rows, row, panel, block);
+    blocks_of<most, 2>(rows, row, panel, block);
+    blocks_of<most, 1>(rows, row, panel, block);
   }
 }
 
@@ -136,7 +136,7 @@ void multiply_floats(const Pool& pool, const Shape& shape, const float* x,
   };
   by_panels(pool, shape, shape.K * kColumns * sizeof(T),
             [&](int64_t first, int64_t last) {
-              each_block(shape.rows, first, last, block);
+              each_block<kRows>(shape.rows, first, last, block);
             });
 }
 
@@ -209,11 +209,12 @@ struct Int8 {
       const int64_t last = std::min(pairs, first + kExact / 2);
       const int16_t* from = x.numbers.data() + row * x.K;
       Sums exact[R] = {};
-      for (int64_t k = first; k < last; ++k, at += 2 * kColumns) {
+      for (int64_t k = first; k < last; k += kDepth / 2) {
         prefetch(at);
-        Numbers n = unpack_int8(at);
+        Numbers n = unpack_int8(at, last - k);
 #pragma GCC unroll 24
         for (int r = 0; r < R; ++r) add(exact[r], n, from + r * x.K + 2 * k);
+        at += kDepth * kColumns;
       }
       for (int r = 0; r < R; ++r) add_scaled(sums[r], exact[r], one);
     }
@@ -244,11 +245,9 @@ struct Blocks {
     for (int64_t b = 0; b < blocks; ++b, own += kColumns, from += kBlock) {
       Sums exact[R];
       for (int r = 0; r < R; ++r) exact[r] = begin(totals[r * blocks + b]);
-      for (int64_t k = 0; k < kBlock; k += 2, at += kPair) {
+      for (int64_t k = 0; k < kBlock; k += kDepth, at += kDepth / 2 * kPair) {
         if (k % (64 / kPair * 2) == 0) prefetch(at);
-        Numbers n = bits == 8
-                        ? unpack_int8(reinterpret_cast<const int8_t*>(at))
-                        : unpack_int4(at);
+        auto n = unpack<bits>(at);
 #pragma GCC unroll 24
         for (int r = 0; r < R; ++r) add(exact[r], n, from + r * x.K + k);
       }
@@ -283,7 +282,7 @@ void multiply_rounded(const Pool& pool, const Shape& shape, const float* x,
     }
   };
   by_panels(pool, shape, w.bytes(), [&](int64_t first, int64_t last) {
-    each_block(shape.rows, first, last, block);
+    each_block<kRows / kSumsOfPart>(shape.rows, first, last, block);
   });
 }
 

@@ -6,6 +6,11 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__ARM_NEON) && defined(__aarch64__)
+#define RNN_JAX_NEON
+#include <arm_neon.h>
+#endif
+
 namespace rnn_jax {
 
 #if defined(__AVX512F__)
@@ -38,6 +43,12 @@ typedef int32_t Index __attribute__((vector_size(4 * kWidth)));
 inline Vector sums(const float* x) {
   Vector v[kWidth];
   for (int i = 0; i < kWidth; ++i) v[i] = load(x + i * kWidth);
+#if defined(RNN_JAX_NEON)
+  auto add = [](Vector a, Vector b) {  // neighbours, of a and of b
+    return (Vector)vpaddq_f32((float32x4_t)a, (float32x4_t)b);
+  };
+  return add(add(v[0], v[1]), add(v[2], v[3]));
+#else
   // Pairs within 128 bits first: these shuffles are cheap.
   for (int i = 0; i < kWidth; i += 2) {
 #if defined(__AVX512F__)
@@ -83,8 +94,9 @@ inline Vector sums(const float* x) {
   v[0] = RNN_JAX_SHUFFLE(v[0], v[1], 0, 1, 2, 3, 8, 9, 10, 11) +
          RNN_JAX_SHUFFLE(v[0], v[1], 4, 5, 6, 7, 12, 13, 14, 15);
 #endif
-#undef RNN_JAX_SHUFFLE
   return v[0];
+#endif
+#undef RNN_JAX_SHUFFLE
 }
 
 }  // namespace rnn_jax

@@ -114,7 +114,7 @@ def _run(*arguments):
 def _compile(target, level, to):
   """Writes a level's files."""
   command = (sys.executable, '-m', 'ziglang', 'c++', '-target', target.triple)
-  cpu = 'generic' if level == 'armv8-a' else level.replace('-', '_')
+  cpu = level.replace('armv8-a', 'generic').replace('-', '_')  # Zig's name
   with tempfile.TemporaryDirectory() as name:
     result = pathlib.Path(name, f'{level}.so')
     build.compile_and_link(
