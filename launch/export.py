@@ -9,8 +9,8 @@ for architectures that they have), gguf (a folder with a file that llama.cpp
 runs), torch_simple_rnn (the published model's PyTorch state dict, .pt or
 .safetensors), stablehlo (a folder with the decode step, exported ahead of time,
 that needs neither rnn_jax nor Flax), onnx (a folder with graphs of a step and
-of a row, for onnxruntime in Python, a browser or an app). Folders of hf and
-gguf have a model card. See docs/interop.md.
+of a row, for onnxruntime in Python, a browser or an app). Folders have a model
+card. See docs/interop.md.
 """
 
 import pathlib
@@ -45,7 +45,13 @@ DTYPE = flags.DEFINE_enum(
 LICENSE = flags.DEFINE_string(
   'license',
   None,
-  "hf, gguf: of the model card, as 'apache-2.0'. Default: other.",
+  "Of a folder's model card, as 'apache-2.0'. Default: other.",
+)
+MAX_SHARD_SIZE = flags.DEFINE_string(
+  'max_shard_size',
+  None,
+  "hf, gguf: of a file, as '2GB' or '500MB'; a larger model is several files. "
+  'Default: 1 GiB for hf; a single file for gguf.',
 )
 OPSET = flags.DEFINE_integer(
   'opset',
@@ -66,6 +72,8 @@ def main(argv):
   request.check_absent(path)
   if LICENSE.value is not None:
     model_card.check_license(LICENSE.value)
+  if MAX_SHARD_SIZE.value is not None:
+    request.nbytes(MAX_SHARD_SIZE.value)
   platforms = PLATFORMS.value
   target = request.Target(
     path,
@@ -74,6 +82,7 @@ def main(argv):
     DTYPE.value,
     OPSET.value,
     LICENSE.value,
+    MAX_SHARD_SIZE.value,
     pathlib.Path(WORKDIR.value).absolute(),
   )
   bundle = bundle_lib.read(WORKDIR.value, CHECKPOINT.value)

@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import pathlib
 import pkgutil
+import re
 import types
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -45,6 +46,7 @@ class Target:
   dtype: str | None = None
   opset: int | None = None
   license: str | None = None
+  max_shard_size: str | None = None  # of a file, as `nbytes` reads it
   workdir: pathlib.Path | None = None  # of the run, for its model card
 
   def refuse(self, *names: str) -> None:
@@ -73,6 +75,8 @@ class Target:
       raise errors.InputError(f'--output={self.path}: {error}') from error
 
 
+SIZE = re.compile(r'(\d{1,15})([KMG]?)B?', re.IGNORECASE)
+UNITS = {'': 1, 'K': 10**3, 'M': 10**6, 'G': 10**9}
 OF_MODEL = ('model', 'cell')  # sections that tensors depend on
 
 
@@ -109,6 +113,18 @@ def find(name: str, direction: Literal['read', 'write']) -> types.ModuleType:
   if name not in able:
     errors.refuse('--format', name, f'choose one of {[*able]}')
   return able[name]
+
+
+def nbytes(size: str) -> int:
+  """Returns the bytes of --max_shard_size: '2GB', '500M', or their number.
+
+  Raises:
+    InputError: it isn't a size.
+  """
+  match = SIZE.fullmatch(size)
+  if match is None or not int(match[1]):
+    errors.refuse('--max_shard_size', size, "give a size, such as '2GB'")
+  return int(match[1]) * UNITS[match[2].upper()]
 
 
 def check_absent(path: pathlib.Path) -> None:

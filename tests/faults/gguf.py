@@ -74,14 +74,14 @@ def whole() -> bytes:
   return _model()
 
 
-def _model(changed=(), added=()):
+def _model(changed=(), added=(), names=tuple(TENSORS)):
   values = [('general.architecture', 'text', 'mamba2')]
   values += [(f'mamba2.{name}', 'u32', x) for name, x in SIZES.items()]
   values.append(('mamba2.attention.layer_norm_rms_epsilon', 'f32', 1e-5))
   by_key = {key: (kind, x) for key, kind, x in values} | dict(changed)
   records, data = [], b''
-  for name, sizes in TENSORS.items():
-    count = 1
+  for name in names:
+    sizes, count = TENSORS[name], 1
     for size in sizes:
       count *= size
     records.append(gguf_files.tensor(name, sizes, offset=len(data)))
@@ -122,6 +122,14 @@ def _in_parts():
   """Yields models of which a part isn't what its name says."""
   parts = [_model(_split(0, 2)), _model(_split(1, 2))]
   cut = parts[1][: len(parts[1]) // 2]
+  names = [*TENSORS]
+  halves = [names[:5], names[5:]]
+  for total, expects in ((len(names), 'success'), (99, 'refusal')):
+    first, second = (
+      _model(_split(n, 2, total), names=own) for n, own in enumerate(halves)
+    )
+    name = f'two parts that have {total} tensors'
+    yield _attempt(name, first, expects, [second])
   for name, others in (
     ('a part that is missing', []),
     ('the same tensors in two parts', [parts[1]]),
@@ -135,8 +143,11 @@ def _in_parts():
     yield _attempt(f'1 of {count} parts', content, others=parts[1:])
 
 
-def _split(n, count):
-  return {'split.no': ('u32', n), 'split.count': ('u32', count)}
+def _split(n, count, tensors=None):
+  own = {'split.no': ('u32', n), 'split.count': ('u32', count)}
+  if tensors is None:
+    return own
+  return own | {'split.tensors.count': ('u32', tensors)}
 
 
 def _attempt(name, content, expects='refusal', others=None):

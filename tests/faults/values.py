@@ -77,7 +77,11 @@ NAMED = {  # by command: flags that a refusal names, and their values
     'format': ('pickle',),
   },
   'convert': {'format': ('x',)},
-  'export': {'format': ('x',), 'batch_size': ('-1', 'x')},
+  'export': {
+    'format': ('x',),
+    'batch_size': ('-1', 'x'),
+    'max_shard_size': ('0', '-1', 'x', HUGE),
+  },
   'prune': {'sparsity': ('nan', '2')},
   'plan': {
     'mesh': ('data=x', 'data=0'),

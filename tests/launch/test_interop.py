@@ -173,6 +173,7 @@ def _mamba2(tmp_path_factory):
 def test_a_run_goes_to_llama_cpp_with_a_card_and_comes_back(mamba2, tmp_path):
   out, back = tmp_path / 'out', tmp_path / 'back'
   flags = '--format=gguf', '--license=apache-2.0', f'--output={out}'
+  flags += ('--max_shard_size=4KB',)
   succeed('export', f'--workdir={mamba2}', *flags)
   card = (out / 'README.md').read_text()
   front, _, text = card.removeprefix('---\n').partition('---\n')
@@ -191,7 +192,9 @@ def test_a_run_goes_to_llama_cpp_with_a_card_and_comes_back(mamba2, tmp_path):
     f'| test | loss | {scores["loss"]:.4g} | {low:.4g} to {high:.4g} |'
     in (text)
   )
-  assert '--workdir=runs/demo --format=gguf --license=apache-2.0' in text
+  written = '--format=gguf --max_shard_size=4KB --license=apache-2.0'
+  assert f'--workdir=runs/demo {written}' in text
+  assert len([*out.glob('model-*-of-*.gguf')]) > 1
   assert str(tmp_path) not in card and str(mamba2) not in card
   source = f'--input={out}', '--format=gguf'
   succeed('convert', *source, f'--workdir={back}')

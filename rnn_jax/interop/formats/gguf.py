@@ -1,6 +1,7 @@
 """A model as llama.cpp reads it: a folder with one GGUF file, and its card.
 
-    model.gguf    tensors, sizes, vocabulary and chat template
+    model.gguf    tensors, sizes, vocabulary and chat template, or in parts
+                  of up to --max_shard_size: model-00001-of-00003.gguf, ...
     README.md     the model card
 
 An architecture is a file of interop/gguf/architectures. Matrices are float32,
@@ -105,6 +106,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     )
   if target.path.suffix == f'.{PACKAGE}':
     errors.refuse('--output', str(target.path), f'give a folder, for {FILE}')
+  limit = target.max_shard_size and request.nbytes(target.max_shard_size)
   name, own, held = architectures.describe(bundle)
   own |= vocabulary.write(bundle)
   own |= {'general.license': target.license} if target.license else {}
@@ -113,7 +115,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     tensor: (x.shape, lambda x=x: x.take(arrays)) for tensor, x in held.items()
   }
   with target.folder() as part:
-    writer.write(part / FILE, name, own, tensors, form)
+    writer.write(part / FILE, name, own, tensors, form, limit)
     model_card.write(part, bundle, target, model_card.Form('GGUF', form, name))
 
 

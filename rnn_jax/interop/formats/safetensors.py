@@ -67,7 +67,8 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     InputError: the name doesn't end in .safetensors, or the file can't be
       written.
   """
-  target.refuse('batch_size', 'platforms', 'dtype', 'opset', 'license')
+  target.refuse('batch_size', 'platforms', 'dtype', 'opset')
+  target.refuse('license', 'max_shard_size')
   if target.path.suffix != tensors.SAFE:
     raise errors.InputError(f'--output={target.path}: end it in {tensors.SAFE}')
   metadata = {

@@ -74,7 +74,8 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     InputError: the model isn't the published one, the name has another suffix,
       or PyTorch is needed and isn't installed.
   """
-  target.refuse('batch_size', 'platforms', 'dtype', 'opset', 'license')
+  target.refuse('batch_size', 'platforms', 'dtype', 'opset')
+  target.refuse('license', 'max_shard_size')
   _check(bundle.config)
   tensors.check_kind(target.path)
   rows = _rows(bundle.config, bundle.tokenizer.size)

@@ -1,4 +1,4 @@
-"""Writes a GGUF file by package `gguf`, a tensor at a time."""
+"""Writes a GGUF file, or its parts, by package `gguf`, a tensor at a time."""
 
 import pathlib
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any
 import gguf
 import numpy as np
 
+from rnn_jax import errors
 from rnn_jax.interop.gguf import blocks
 
 TYPES = {
@@ -18,6 +19,7 @@ TYPES = {
 }
 IN_ARRAYS = TYPES | {int: gguf.GGUFValueType.INT32}
 QUANTIZATION = 2  # version of the layouts of blocks
+PARTS = 512  # that are open at once
 
 
 def write(
@@ -26,8 +28,9 @@ def write(
   values: Mapping[str, Any],
   tensors: Mapping[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]],
   form: str,
+  limit: int | None = None,
 ) -> None:
-  """Writes a file.
+  """Writes a file, or several named as llama-gguf-split does (parts.py).
 
   Args:
     path: of the file.
@@ -35,15 +38,25 @@ def write(
     values: by key: a flag, a number, a text, or a list of these.
     tensors: {name: (shape, what returns the float32 numbers)}.
     form: of matrices, one of blocks.FORMATS.
+    limit: bytes of the tensors of a file; a larger tensor is one by itself, and
+      the first file has the values too. None: all are in one.
 
   Raises:
-    InputError: a number is too large for the format.
+    InputError: a number is too large for the format, or there are too many
+      files.
   """
   kinds = {
     name: blocks.kind_of(name, shape, form)
     for name, (shape, _) in tensors.items()
   }
-  writer = gguf.GGUFWriter(path, architecture)
+  sizes = {
+    name: blocks.nbytes(shape, kinds[name], name)
+    for name, (shape, _) in tensors.items()
+  }
+  parted = limit is not None and sum(sizes.values()) > limit
+  writer = gguf.GGUFWriter(
+    path, architecture, split_max_size=limit if parted else 0
+  )
   writer.add_type(gguf.GGUFType.MODEL)
   writer.add_file_type(blocks.FORMATS[form][1])
   if any(not kind.endswith(('F32', 'F16')) for kind in kinds.values()):
@@ -55,8 +68,12 @@ def write(
       name,
       shape,
       np.dtype(np.float32),
-      blocks.nbytes(shape, kinds[name], name),
+      sizes[name],
       gguf.GGMLQuantizationType[kinds[name]],
+    )
+  if (count := len(writer.tensors)) > PARTS:
+    errors.refuse(
+      '--max_shard_size', limit, f'it gives {count:,} files: give more'
     )
   try:
     writer.write_header_to_file()

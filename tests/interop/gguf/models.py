@@ -293,9 +293,9 @@ def _zero_first_values(params):
 
 
 def write(bundle, folder, **options):
-  """Returns the file of an exported model."""
+  """Returns the file of an exported model, or its first part."""
   gguf_format.write(bundle, request.Target(folder, **options))
-  return folder / 'model.gguf'
+  return min(folder.glob('*.gguf'))
 
 
 def read(path, **given):

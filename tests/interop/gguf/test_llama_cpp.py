@@ -149,6 +149,15 @@ def test_the_same_logits_of_a_row_and_of_steps(made, record_property):
   assert row <= limit and steps <= limit, (row, steps)
 
 
+def test_parts_have_the_logits_of_one_file(tmp_path):
+  bundle = models.make('mamba2')
+  path = models.write(bundle, tmp_path / 'out', max_shard_size='6KB')
+  assert len([*path.parent.glob('*.gguf')]) > 2
+  want = bundles.logits(bundle, TOKENS[None])[0]
+  with opened(path) as model:
+    assert relative(model.logits(TOKENS), want) <= 1e-5
+
+
 def test_the_same_greedy_text(made):
   _, bundle, path = made
   want = greedy(*ours(bundle))

@@ -1,4 +1,4 @@
-"""Models in several files: as package gguf splits them, and as strangers do."""
+"""Models in several files: ours, those of package gguf, and of strangers."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.interop.gguf import parts
 from rnn_jax.interop.gguf import reader
+from rnn_jax.interop.gguf import writer
 from tests.interop.gguf import models
 from tests.support import bundles
 from tests.support import gguf_files
@@ -66,6 +67,53 @@ def test_a_model_of_parts_is_converted(whole, split, tmp_path):
   shutil.copy(split / NAMES[2], tmp_path)
   with pytest.raises(errors.InputError, match='2 are missing, m-00001-of'):
     models.read(tmp_path)
+
+
+def test_a_model_is_written_in_parts(whole, tmp_path):
+  first = models.write(
+    models.make('mamba2'), tmp_path / 'out', max_shard_size='6KB'
+  )
+  paths = sorted(first.parent.glob('*.gguf'))
+  count, wanted = len(paths), reader.read(whole)
+  assert count > 2 and [x.name for x in paths] == [
+    f'model-{n + 1:05}-of-{count:05}.gguf' for n in range(count)
+  ]
+  for n, path in enumerate(paths):
+    fields = gguf.GGUFReader(path).fields
+    own = {
+      name: (fields[name].types[0].name, fields[name].contents())
+      for name in ('split.no', 'split.count', 'split.tensors.count')
+    }
+    assert own == {  # the types of llama-gguf-split
+      'split.no': ('UINT16', n),
+      'split.count': ('UINT16', count),
+      'split.tensors.count': ('INT32', len(wanted.tensors)),
+    }
+    held = reader.read(path).tensors.values()
+    assert len(held) == 1 or sum(x.nbytes for x in held) <= 6000
+    assert n == 0 or len(fields) == len([*own]) + 3  # GGUF.*
+  file = parts.read(paths[-1])
+  assert [*file.tensors] == [*wanted.tensors]
+  for tensor in wanted.tensors:
+    assert np.array_equal(file.read(tensor), wanted.read(tensor))
+  assert {x for x in file.values if not x.startswith('split.')} == {
+    *wanted.values
+  }
+  bundles.assert_same(models.read(first.parent), models.read(whole))
+
+
+def test_a_model_below_the_size_is_one_file(whole, tmp_path):
+  path = models.write(
+    models.make('mamba2'), tmp_path / 'out', max_shard_size='1G'
+  )
+  assert path.name == 'model.gguf' and path.read_bytes() == whole.read_bytes()
+
+
+def test_too_many_parts_are_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(writer, 'PARTS', 2)
+  with pytest.raises(errors.InputError, match=r'--max_shard_size=1: it gives'):
+    models.write(models.make('mamba2'), tmp_path / 'out', max_shard_size='1')
+  assert not [*tmp_path.iterdir()]
 
 
 def part(n, count=3, total=3, tensor='abc'):

@@ -104,6 +104,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   """
   target.refuse('batch_size', 'platforms', 'opset')
   target.dtype_of(('float32', *HALVES))
+  limit = target.max_shard_size and request.nbytes(target.max_shard_size)
   theirs, stored = config_json.describe(bundle)
   halves = _dtypes(bundle.kept)
   dtypes = {
@@ -117,7 +118,8 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
         (part / name).write_text(text, encoding='utf-8')
     keys_lib.write(part / config_json.CONFIG, theirs)
     tokenizer_files.write(bundle, part)
-    checkpoint.write(part, stored, bundle_lib.flat(bundle.params), dtypes)
+    arrays = bundle_lib.flat(bundle.params)
+    checkpoint.write(part, stored, arrays, dtypes, limit)
     form = model_card.Form('safetensors', theirs['dtype'], theirs['model_type'])
     model_card.write(part, bundle, target, form)
 

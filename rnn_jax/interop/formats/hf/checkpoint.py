@@ -28,7 +28,7 @@ from rnn_jax.system import files
 WHOLE = 'model.safetensors'
 INDEX = f'{WHOLE}.index.json'
 OF_TORCH = 'pytorch_model.bin'  # of older folders
-SHARD = 2**30  # bytes of a file that is written
+SHARD = 2**30  # bytes of a file that is written, unless a size is given
 DERIVED = (  # in older files; not parameters
   '.rotary_emb.inv_freq',
   '.attn.bias',
@@ -143,6 +143,7 @@ def write(
   stored: Mapping[str, table.Stored],
   arrays: Mapping[str, np.ndarray],
   dtypes: Mapping[str, str],
+  limit: int | None = None,
 ) -> None:
   """Writes one file, or shards and their index.
 
@@ -151,16 +152,22 @@ def write(
     stored: the architecture's tensors by name.
     arrays: ours by name.
     dtypes: of tensors that aren't float32.
+    limit: bytes of a file; a larger tensor is one by itself. None: SHARD.
 
   Raises:
-    InputError: a file can't be written, or a number is too large for a dtype.
+    InputError: a file can't be written, there are too many, or a number is too
+      large for a dtype.
   """
   kinds = {name: np.dtype(dtypes.get(name, 'float32')) for name in stored}
   sizes = {
     name: kinds[name].itemsize * math.prod(x.shape)
     for name, x in stored.items()
   }
-  shards = _shards(sizes)
+  shards = _shards(sizes, limit or SHARD)
+  if len(shards) > SHARDS:
+    errors.refuse(
+      '--max_shard_size', limit, f'it gives {len(shards):,} files: give more'
+    )
   names = [WHOLE]
   if len(shards) > 1:
     names = [
@@ -191,13 +198,13 @@ def _cast(name, x, dtype):
   return y
 
 
-def _shards(sizes):
-  """Returns the names in groups of up to SHARD bytes, or of one."""
+def _shards(sizes, limit):
+  """Returns the names in groups of up to `limit` bytes, or of one."""
   shards, room = [], 0
   for name, size in sizes.items():
     if not shards or size > room:
       shards.append([])
-      room = SHARD
+      room = limit
     shards[-1].append(name)
     room -= size
   return shards
