@@ -6,8 +6,8 @@ with z_t, the anchor a_t and the readings to come y_t of models/series.py, w_t
 the square of the loss's unit, and c = ridge times the mean of w z^2 times the
 number of steps. It has a closed form: of linear forecasts it is hard to beat
 (Toner and Darlow, "An Analysis of Linear Time Series Forecasting Models",
-2024), so a model that begins with it learns only what it can't say. Steps are
-EVERY apart, whose windows are nearly those of the steps between them.
+2024), so a model that begins with it learns only what it can't say. Every step
+counts: neighbors share their windows, but not the readings to come.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,6 @@ from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.models import series
 
 PyTree = Any
-EVERY = 5  # coprime to 24: of a day, each hour begins windows
 AT_ONCE = 512  # steps of a call
 Unit = Callable[[jax.Array, jax.Array], jax.Array | None]
 
@@ -78,7 +77,7 @@ def put(params: PyTree, kernel_WxH: np.ndarray) -> PyTree:
 def _chunks(steps: rows_lib.Steps):
   """Yields arguments of `products`: steps whose whole horizon is observed."""
   whole = (steps.weights_L > 0) & ~np.isnan(steps.future_LxH).any(1)
-  chosen = np.flatnonzero(whole)[::EVERY]
+  chosen = np.flatnonzero(whole)
   for first in range(0, len(chosen), AT_ONCE):
     own = chosen[first : first + AT_ONCE]
     pad = (0, AT_ONCE - len(own)), (0, 0)
