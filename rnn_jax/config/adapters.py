@@ -7,6 +7,7 @@ from rnn_jax.config import name_patterns
 from rnn_jax.config.values import option
 
 RANK = 'adapters.rank'
+BASES = 'float32', 'int8', 'int4'  # formats of frozen matrices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Adapters:
   # Patterns of parameters that train whole.
   trained: tuple[str, ...] = option((), needs=RANK)
   # Of the frozen matrices.
-  base: str = option('float32', choices=('float32', 'int8'), needs=RANK)
+  base: str = option('float32', choices=BASES, needs=RANK)
 
   def check(self, config: Any) -> None:
     """Checks the patterns.

@@ -13,12 +13,11 @@ In a training step a layer's W' are summed where the layer runs (`by_layer`), so
 that the gradient of W' is one layer's at a time; the optimizer's state is that
 of A and B.
 
-With base='int8' the frozen matrices are held in 8 bits (int8_weights.py). A
-layer uses W = s W_8, and gradients only pass through.
+With base='int8' or 'int4' the frozen matrices are held in 8 or 4 bits
+(rounded_weights.py). A layer uses W = s W_8, and gradients only pass through.
 
 Sources: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021;
-Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", 2023, whose
-base has 4 bits.
+Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", 2023.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ import jax.numpy as jnp
 from rnn_jax import errors
 from rnn_jax.config import adapters as config_adapters
 from rnn_jax.config import name_patterns
-from rnn_jax.models import int8_weights
+from rnn_jax.models import rounded_weights
 from rnn_jax.ops import devices
 
 PyTree = Any
@@ -40,8 +39,8 @@ KEY = 'adapters'  # of the changes, among the parameters of a run
 UNCHANGED = 'unchanged'  # the model's parameters, among those of a loss
 HELD = (  # what a layer sums to a matrix
   {'base', 'a', 'b'},
-  {*int8_weights.PARTS, 'a', 'b'},
-  int8_weights.PARTS,
+  *({*parts, 'a', 'b'} for parts in rounded_weights.HELD),
+  *rounded_weights.HELD,
 )
 
 
@@ -80,9 +79,9 @@ def logical_axes(params: PyTree, axes: PyTree) -> dict[str, str]:
   known = _flat(axes)
   names = dict(known)
   for name in _flat(split(params)[0]):
-    target = int8_weights.unpacked_name(name)
+    target = rounded_weights.unpacked_name(name)
     if target != name:
-      names |= int8_weights.packed_axes(target, known[target])
+      names |= rounded_weights.packed_axes(target, known[target])
   for name in _flat(params[KEY]):
     target, _, side = name.rpartition('/')
     *others, inputs, outputs = known[target].partition('+')[0].split('x')
@@ -102,7 +101,9 @@ def hold(params: PyTree, options: Options) -> PyTree:
   if options.base == 'float32':
     return params
   with jax.transfer_guard_host_to_device('allow'):  # those of a file
-    return int8_weights.pack(params, lambda name: not is_trained(name, options))
+    return rounded_weights.pack(
+      params, lambda name: not is_trained(name, options), options.base
+    )
 
 
 def by_layer(
@@ -124,7 +125,9 @@ def by_layer(
   held, given = _flat(params), _flat(changes)
   layers = {name: x for name, x in held.items() if _is_of_layers(name)}
   rest = {name: x for name, x in held.items() if name not in layers}
-  rest = int8_weights.unpack(flax.traverse_util.unflatten_dict(rest, sep='/'))
+  rest = rounded_weights.unpack(
+    flax.traverse_util.unflatten_dict(rest, sep='/')
+  )
   rest = _flat(rest)
   for name, a, b in _each(given, options, key):
     if not _is_of_layers(name):
@@ -158,14 +161,15 @@ class _Summing:
   def gather(self, params: PyTree, logical_axes: Any) -> PyTree:
     del logical_axes
 
-    def whole(x):
+    def whole(path, x):
       if not _is_parts(x):
         return x
-      packed = {name: x[name] for name in int8_weights.PARTS if name in x}
-      w = int8_weights.unpack(packed) if packed else x['base']
+      key = path[-1].key
+      held = {name: x[name] for name in rounded_weights.PARTS if name in x}
+      w = rounded_weights.unpack({key: held})[key] if held else x['base']
       return w + _change(x['a'], x['b'], self._options) if 'a' in x else w
 
-    return jax.tree.map(whole, params, is_leaf=_is_parts)
+    return jax.tree.map_with_path(whole, params, is_leaf=_is_parts)
 
 
 def _is_parts(x):
@@ -186,7 +190,7 @@ def merge(
     options: section `adapters` of a config.
     key: a PRNG key of dropout, or None.
   """
-  merged = _flat(int8_weights.unpack(params))
+  merged = _flat(rounded_weights.unpack(params))
   for name, a, b in _each(_flat(changes), options, key):
     merged[name] = merged[name] + _change(a, b, options)
   return flax.traverse_util.unflatten_dict(merged, sep='/')
@@ -210,7 +214,7 @@ def _change(a, b, options):
 
 def is_trained(name: str, options: Options) -> bool:
   """Returns whether a run's parameter of this name is trained."""
-  name = int8_weights.unpacked_name(name)
+  name = rounded_weights.unpacked_name(name)
   return (
     name.startswith(f'{KEY}/')
     or name_patterns.first_match(options.trained, name) is not None

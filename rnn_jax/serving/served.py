@@ -74,14 +74,15 @@ class Served:
     self.grammars = constraint.Grammars(self.tokenizer)
     blank = jax.eval_shape(lambda: decode.fresh(model))
     self._state_shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(blank)]
-    rounded = 'int8' in packed_weights.formats(source.params)
+    held = {'float32', *packed_weights.formats(source.params)}
     for name, adapter in adapters.items():
       generate.check_writes(adapter.config)
-      if adapter.config.adapters.base == 'int8' and not rounded:
+      base = adapter.config.adapters.base
+      if base not in held:
         errors.refuse(
           'weights',
           weights,
-          f"{name!r} was trained with adapters.base='int8': give 'int8'",
+          f'{name!r} was trained with adapters.base={base!r}: give {base!r}',
         )
     table = row_adapters.make_table([*adapters.values()])
     row_adapters.check(model, source.params, table)

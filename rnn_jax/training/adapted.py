@@ -11,7 +11,7 @@ import jax
 from rnn_jax.config import adapters as config_adapters
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.models import adapters
-from rnn_jax.models import int8_weights
+from rnn_jax.models import rounded_weights
 from rnn_jax.parallel import fsdp
 
 OWN = 2**31 - 1  # folded into a key for that of the changes
@@ -37,7 +37,7 @@ class Task:
     """Returns the logical axes of the parameters by path, see shapes.py."""
     shapes = jax.eval_shape(lambda: self.init_parameters(jax.random.key(0)))
     model, _ = adapters.split(shapes)
-    model = jax.eval_shape(int8_weights.unpack, model)
+    model = jax.eval_shape(rounded_weights.unpack, model)
     axes = fsdp.logical_axes(model, self._task.logical_axes())
     return adapters.logical_axes(shapes, axes)
 

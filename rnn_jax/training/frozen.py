@@ -12,7 +12,7 @@ import jax
 from rnn_jax.config import adapters as config_adapters
 from rnn_jax.config import name_patterns
 from rnn_jax.models import adapters
-from rnn_jax.models import int8_weights
+from rnn_jax.models import rounded_weights
 
 PyTree = Any
 
@@ -63,7 +63,7 @@ def describe(
 
 
 def _describe_adapters(options, params):
-  shapes = jax.eval_shape(int8_weights.unpack, params)
+  shapes = jax.eval_shape(rounded_weights.unpack, params)
   sizes = {
     name: leaf.size
     for name, leaf in flax.traverse_util.flatten_dict(shapes, sep='/').items()

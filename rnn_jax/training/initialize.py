@@ -21,7 +21,7 @@ from rnn_jax import errors
 from rnn_jax.config import adapters as config_adapters
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
-from rnn_jax.models import int8_weights
+from rnn_jax.models import rounded_weights
 from rnn_jax.runs import base_model
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.runs import origin
@@ -108,7 +108,7 @@ def match(
   ours = {
     name: x
     for name, x in _flat(
-      jax.eval_shape(int8_weights.unpack, states.like().params)
+      jax.eval_shape(rounded_weights.unpack, states.like().params)
     ).items()
     if not name.startswith(f'{adapters.KEY}/')
   }

@@ -17,7 +17,7 @@ from rnn_jax.inference import conversation
 from rnn_jax.inference import generate
 from rnn_jax.inference import layers
 from rnn_jax.inference import sampling
-from rnn_jax.models import int8_weights
+from rnn_jax.models import rounded_weights
 from tests.inference import models
 from tests.inference import runs
 
@@ -299,7 +299,9 @@ def test_8_bit_matrices_write_what_the_rounded_model_does(built, generator):
   held = sum(x.nbytes for x in jax.tree.leaves(packed.params))
   whole = sum(x.nbytes for x in jax.tree.leaves(params))
   assert held < 0.5 * whole  # this model is small: scales and vectors weigh
-  rounded = jax.jit(lambda x: int8_weights.unpack(int8_weights.pack(x)))(params)
+  rounded = jax.jit(lambda x: rounded_weights.unpack(rounded_weights.pack(x)))(
+    params
+  )
   unpacked = holding(generator, rounded)
   for a, b in zip(
     packed.generate(PROMPTS, options()).completions,

@@ -13,8 +13,8 @@ from rnn_jax.inference import decode
 from rnn_jax.inference import layers
 from rnn_jax.inference import row_adapters
 from rnn_jax.models import adapters as adapters_lib
-from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
+from rnn_jax.models import rounded_weights
 from rnn_jax.runs import adapter as adapter_lib
 from rnn_jax.runs import bundle as bundle_lib
 from tests.support import bundles
@@ -70,8 +70,8 @@ def adapter(bundle, seed, **options):
 
 def rounded(bundle):
   """A model whose matrices were in 8 bits."""
-  packed = jax.jit(int8_weights.pack)(bundle.params)
-  params = jax.device_get(jax.jit(int8_weights.unpack)(packed))
+  packed = jax.jit(rounded_weights.pack)(bundle.params)
+  params = jax.device_get(jax.jit(rounded_weights.unpack)(packed))
   return dataclasses.replace(bundle, params=params)
 
 

@@ -197,3 +197,22 @@ def test_layers_sum_their_own_matrices(base):
     grads,
     others,
   )
+
+
+def test_changes_are_added_to_a_base_in_4_bits(model):
+  given = options(base='int4', targets=('blocks/.*/kernel',))
+  changes = drawn(model, given)
+  held = hold(model, given)
+  assert {*held['blocks']['up']['kernel']} == {'int4', 'scale'}
+  assert {*held['gates']['kernel']} == {'int8', 'scale'}  # columns of 5
+  merged = merge(held, changes, given)['blocks']['up']['kernel']
+  a, b = (np.float64(changes['blocks']['up']['kernel'][x]) for x in 'ab')
+  rounded = np.float64(merged) - 3.0 / 2 * a @ b
+  w = np.float64(model['blocks']['up']['kernel'])
+  assert 1e-3 < np.abs(rounded - w).max() < np.abs(w).max() / 7
+  scale = np.float64(held['blocks']['up']['kernel']['scale'])
+  numbers = rounded / scale
+  np.testing.assert_allclose(numbers, np.round(numbers), 0, 1e-4)
+  axes = adapters.logical_axes({**held, adapters.KEY: changes}, AXES)
+  assert axes['blocks/up/kernel/int4'] == 'Rx_xF'
+  assert axes['blocks/up/kernel/scale'] == 'Rx_xF'

@@ -17,9 +17,9 @@ from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.inference import layers
 from rnn_jax.models import blocks
-from rnn_jax.models import int8_weights
 from rnn_jax.models import language_model
 from rnn_jax.models import period
+from rnn_jax.models import rounded_weights
 from rnn_jax.parallel import fsdp
 from tests.support import close
 from tests.support import draws
@@ -240,8 +240,8 @@ def test_all_parameters_have_logical_axes_and_matrices_8_bits():
   stack = axes['stack']['blocks']
   assert stack['entry_0']['cell']['recurrent']['kernel'] == 'RxSx_'
   assert stack['entry_1']['cell']['projections_r']['kernel'] == 'RxDxH'
-  packed = jax.jit(int8_weights.pack)(params)
-  rounded = jax.jit(int8_weights.unpack)(packed)
+  packed = jax.jit(rounded_weights.pack)(params)
+  rounded = jax.jit(rounded_weights.unpack)(packed)
   assert_close(rounded, params, tolerance=1 / 127)
 
 

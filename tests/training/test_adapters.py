@@ -12,8 +12,8 @@ import pytest
 from rnn_jax import errors
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import adapters
-from rnn_jax.models import int8_weights
 from rnn_jax.models import packed_weights
+from rnn_jax.models import rounded_weights
 from rnn_jax.runs import adapter
 from rnn_jax.runs import bundle
 from rnn_jax.runs import origin
@@ -204,7 +204,24 @@ def test_a_base_in_8_bits_resumes_and_is_read_merged(texts, base, tmp_path):
   )
   merged = bundle.flat(bundle.read(tmp_path / 'run', 'latest').params)
   a, b = (np.float64(bundle.flat(changes)[f'{name}.{side}']) for side in 'ab')
-  want = bundle.flat(jax.device_get(int8_weights.unpack(held)))[name]
+  want = bundle.flat(jax.device_get(rounded_weights.unpack(held)))[name]
+  want = np.float64(want) + ALPHA / RANK * a @ b
+  np.testing.assert_allclose(merged[name], want, 1e-5, 1e-6)
+
+
+def test_a_base_in_4_bits_trains_and_is_read_merged(texts, base, tmp_path):
+  raw = runs.language(texts, **CHANGES | {'adapters.base': 'int4'})
+  trained = runs.train(raw, tmp_path / 'run', origin.Init(str(base)))
+  model, changes = adapters.split(jax.device_get(trained.state.params))
+  name = 'stack.blocks.cell.projection.kernel'
+  assert bundle.flat(model)[f'{name}.int4'].dtype == np.uint8
+  assert np.abs(bundle.flat(changes)[f'{name}.b']).max() > 1e-3
+  before = bundle.read(base, 'best').params
+  held = adapters.hold(before, trained.config.adapters)
+  jax.tree.map(np.testing.assert_array_equal, model, jax.device_get(held))
+  merged = bundle.flat(bundle.read(tmp_path / 'run', 'latest').params)
+  a, b = (np.float64(bundle.flat(changes)[f'{name}.{side}']) for side in 'ab')
+  want = bundle.flat(jax.device_get(rounded_weights.unpack(held)))[name]
   want = np.float64(want) + ALPHA / RANK * a @ b
   np.testing.assert_allclose(merged[name], want, 1e-5, 1e-6)
 
@@ -279,7 +296,7 @@ def test_a_server_reads_the_changes_only(base, whole, tmp_path):
     ({'optimizer.name': 'kfac'}, "not available with optimizer.name='kfac'"),
     ({'adapters.rank': 0}, r'adapters.alpha=8.0: it has no effect'),
     ({'adapters.targets': ('(',)}, r"adapters.targets='\(': not a regular"),
-    ({'adapters.base': 'int4'}, r"adapters.base='int4': choose one of"),
+    ({'adapters.base': 'int2'}, r"adapters.base='int2': choose one of"),
     ({'adapters.dropout': 1.0}, r'adapters.dropout=1.0: give a number in'),
   ),
 )

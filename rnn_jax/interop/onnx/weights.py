@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 from rnn_jax.interop.onnx import graph as graph_lib
-from rnn_jax.models import int8_weights
+from rnn_jax.models import rounded_weights
 from rnn_jax.ops import eight_bits
 
 FILE = 'weights.bin'
@@ -57,7 +57,7 @@ class Weights:
       self.size = self._offsets[name] + x.nbytes
 
   def _add(self, name, x, form):
-    summed = int8_weights.SUMMED.get(name.rpartition('.')[2])
+    summed = rounded_weights.SUMMED.get(name.rpartition('.')[2])
     if form == 'int8' and x.ndim == 2 and summed is not None:
       numbers, scale = jax.device_get(_quantize(jax.device_put(x), summed))
       self.arrays[name] = numbers

@@ -22,7 +22,7 @@ import numpy as np
 
 from rnn_jax.config import values
 from rnn_jax.models import adapters
-from rnn_jax.models import int8_weights
+from rnn_jax.models import rounded_weights
 from rnn_jax.parallel import compression
 from rnn_jax.parallel import rules
 
@@ -93,7 +93,9 @@ class Adapters(Section):
 
   def from_disk(self, arrays: PyTree) -> PyTree:
     model, _ = adapters.split(self.like)
-    frozen = self._read_model(_flat(jax.eval_shape(int8_weights.unpack, model)))
+    frozen = self._read_model(
+      _flat(jax.eval_shape(rounded_weights.unpack, model))
+    )
     held = adapters.hold(_nested(frozen), self._options)
     where = _flat(self.like)
     placed = {

@@ -22,7 +22,7 @@ from rnn_jax.inference import model as model_lib
 from rnn_jax.interop import request
 from rnn_jax.interop.formats import onnx as onnx_format
 from rnn_jax.interop.onnx import weights as weights_lib
-from rnn_jax.models import int8_weights
+from rnn_jax.models import rounded_weights
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import subprocesses
 from tests.support import bundles
@@ -241,7 +241,7 @@ def test_a_model_always_gives_the_same_files(tmp_path):
 def rounded(params, form):
   """Parameters as a format stores them."""
   if form == 'int8':
-    return int8_weights.unpack(int8_weights.pack(params))
+    return rounded_weights.unpack(rounded_weights.pack(params))
   dtype = weights_lib.HALVES[form]
   return jax.tree.map(
     lambda x: x.astype(dtype).astype(np.float32) if x.ndim > 1 else x, params
