@@ -62,12 +62,12 @@ def test_a_prediction_is_the_model_s_and_does_not_depend_on_others(runs, task):
       own[['a', 'b']].to_numpy(), bundle.tokenizer, bundle.config.data
     )
     built = model._predictor._model
-    _, out = built.apply(
+    _, out = jax.jit(built.apply)(
       {'params': bundle.params},
       jax.tree.map(np.asarray, built.bind({}).init_state(1)),
       labelled_examples.windows(scaled, 2)[None],
     )
-    out = np.float64(out[0])
+    out = np.asarray(out[0], np.float64)
     if task == 'series_regression':
       loc, scale = bundle.tokenizer.fitted['label']
       assert each.value == pytest.approx(loc + scale * out[-1, 0], rel=1e-4)

@@ -141,7 +141,7 @@ def test_the_loss_is_the_mean_over_targets(path):
   """By the equation, in float64, of a model that is its anchor."""
   config, corpus = series.corpus(series.raw_config(path, **series.TARGETS))
   task = bundle_lib.make_task(config, corpus.tokenizer)
-  params = task.init_parameters(jax.random.key(0))
+  params = jax.jit(task.init_parameters)(jax.random.key(0))
   steps = corpus.examples(config.data, 'train').read(1, 9, 40)
   W, H = series.WINDOW, series.HORIZON
   L = len(steps.weights_L)
@@ -151,7 +151,7 @@ def test_the_loss_is_the_mean_over_targets(path):
     future_BxLxH=steps.future_LxH[None],
     weights_BxL=steps.weights_L[None],
   )
-  _, (sums, _) = task.loss(params, task.init_state(1), batch)
+  _, (sums, _) = jax.jit(task.loss)(params, task.init_state(1), batch)
   seen = np.float64(steps.readings_LxW).reshape(-1, 2, W)
   future = np.float64(steps.future_LxH).reshape(-1, 2, H)
   loc = np.nanmean(seen, -1, keepdims=True)

@@ -11,6 +11,7 @@ from rnn_jax.inference import layers
 from rnn_jax.models import language_model
 from rnn_jax.models import packed_weights
 from rnn_jax.ops import products
+from tests.support import draws
 from tests.support import tiny
 
 V, B, L = 37, 3, 5
@@ -37,15 +38,15 @@ def build(own):
   config_lib.override(raw, own)
   config = config_lib.parse(raw)
   model = layers.for_inference(language_model.from_config(config, V))
-  state = model.apply({}, B, method='init_state')
-  params = model.init(jax.random.key(0), state, jnp.zeros((B, L), jnp.int32))
+  state = draws.computed(lambda: model.apply({}, B, method='init_state'))
+  params = draws.parameters(model.init, state, np.zeros((B, L), np.int32))
   return model, state, params['params']
 
 
 def check(name, format, close):
   """Compares logits and states of one step of several rows."""
   model, state, params = build(MODELS[name])
-  tokens = jax.random.randint(jax.random.key(1), (B, L), 0, V)
+  tokens = np.random.default_rng(1).integers(0, V, (B, L), np.int32)
   run = jax.jit(decode.apply, static_argnums=0)
   packed = packed_weights.pack(params, format)
   rounded = packed_weights.unpack(packed)

@@ -46,7 +46,8 @@ def test_a_forecast_is_the_mean_of_the_members(path, bundle, batch):
   given = batch.readings_BxLxW, batch.calendar_BxLxF
 
   def run(task, params):
-    return task.model.apply({'params': params}, task.init_state(1), *given)[1]
+    variables, state = {'params': params}, task.init_state(1)
+    return jax.jit(task.model.apply)(variables, state, *given)[1]
 
   made = run(task, bundle.params)
   each = [run(one, bundle.params[f'member_{n}']) for n in range(MEMBERS)]

@@ -6,6 +6,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.models import series_labels
+from tests.support import draws
 from tests.support import labelled_series
 
 
@@ -24,23 +25,22 @@ def test_pools_are_those_of_the_steps(bidirectional):
   starts = np.array([[1, 0, 0, 0, 1, 0, 0, -1, 0]])  # two series, and padding
   model = made('concat', bidirectional)
   state = model.bind({}).init_state(1)
-  params = model.init(jax.random.key(1), state, readings)
+  params = draws.parameters(model.init, state, readings)
+  run = jax.jit(type(model).apply, static_argnums=0, static_argnames='method')
 
   def pooled(model, readings, starts=None):
-    _, y = model.apply(params, state, readings, starts, method='pooled')
+    _, y = run(model, params, state, readings, starts, method='pooled')
     return np.asarray(y[0])
+
+  def stacked(self, state, readings):
+    return self.stack(state[0], self.read(readings), None)[1]
 
   together = pooled(model, readings, starts)
   for begin, end in ((0, 4), (4, 7)):
     own = readings[:, begin:end]
     # The steps of a series by itself: a residual block's, without a norm.
-    each = model.apply(
-      params,
-      state,
-      own,
-      method=lambda self, state, x: self.stack(state[0], self.read(x), None)[1],
-    )[0]
-    last = np.array(each[-1])
+    each = np.asarray(run(model, params, state, own, method=stacked)[0])
+    last = each[-1].copy()
     if bidirectional:  # what the backward cell reads last is the first step
       last[6:] = each[0, 6:]
     wanted = np.concatenate([last, each.max(0), each.mean(0)])
@@ -51,11 +51,8 @@ def test_pools_are_those_of_the_steps(bidirectional):
 
 def test_its_axes_name_all_parameters_and_states():
   model = made('mean', True)
-  params = model.init(
-    jax.random.key(0),
-    model.bind({}).init_state(1),
-    np.zeros((1, 2, 2), np.float32),
-  )['params']
+  given = model.bind({}).init_state(1), np.zeros((1, 2, 2), np.float32)
+  params = draws.parameters(model.init, *given)['params']
   assert {*params} == {'input', 'stack', 'head'}
   axes = jax.tree.leaves(model.bind({}).state_axes())
   state = jax.tree.leaves(model.bind({}).init_state(2))

@@ -1,10 +1,10 @@
 """The linear map by least squares, against NumPy's own."""
 
-import jax
 import numpy as np
 import pytest
 
 from rnn_jax.runs import bundle as bundle_lib
+from tests.support import draws
 from tests.support import series
 
 
@@ -20,7 +20,7 @@ def test_a_new_model_has_the_least_squares(path, unit):
   changes = {'task.ridge': 0.01, 'task.unit': unit, 'task.members': 2}
   config, corpus = series.corpus(series.raw_config(path, **changes))
   task = bundle_lib.make_task(config, corpus.tokenizer)
-  params = task.init_parameters(jax.random.key(0))
+  params = draws.parameters(task.init_parameters)
   params = task.init_from_data(params, corpus)
   examples, H = corpus.examples(config.data, 'train'), series.HORIZON
   rows, wanted = [], []

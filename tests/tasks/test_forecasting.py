@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +18,7 @@ from rnn_jax.models import series as model_lib
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
+from tests.support import draws
 from tests.support import series
 from tests.support import shared
 
@@ -36,13 +36,11 @@ def _path(tmp_path):
   return path
 
 
-def random_params(task, seed=0):
-  """Parameters of which none is 0: a new head is."""
-  params = task.init_parameters(jax.random.key(seed))
-  rng = np.random.default_rng(seed)
-  return jax.tree.map(
-    lambda x: jnp.float32(x + 0.3 * rng.normal(size=x.shape)), params
-  )
+def forecasts_of(task, params, readings, calendar, covariates=None):
+  """The forecasts of rows by themselves."""
+  run, state = jax.jit(task.model.apply), task.init_state(len(readings))
+  given = readings, calendar, None, covariates
+  return jax.device_get(run({'params': params}, state, *given)[1])
 
 
 def test_steps_are_the_equation_s(path):
@@ -93,7 +91,7 @@ def test_nothing_after_the_cut_changes_a_forecast(path, scaling):
   raw = series.raw_config(path, **{'data.scaling': scaling})
   config, corpus = series.corpus(raw)
   task = bundle_lib.make_task(config, corpus.tokenizer)
-  params = random_params(task)
+  params = draws.parameters(task.init_parameters)
   forecast = jax.jit(
     lambda *given: task.model.apply({'params': params}, *given)[1]
   )
@@ -127,7 +125,7 @@ def test_a_step_sees_no_later_reading(path):
   """By a gradient: a step's forecast has none of later steps' windows."""
   config, corpus = series.corpus(series.raw_config(path))
   task = bundle_lib.make_task(config, corpus.tokenizer)
-  params = random_params(task)
+  params = draws.parameters(task.init_parameters)
   steps = corpus.examples(config.data, 'train').read(0, 10, 30)
   readings = np.nan_to_num(steps.readings_LxW)[None]
 
@@ -137,14 +135,15 @@ def test_a_step_sees_no_later_reading(path):
     )
     return sum(x[0, t].sum() for x in made.numbers)
 
-  gradient = jax.jit(jax.grad(at), static_argnums=1)(jnp.asarray(readings), 6)
+  gradient = jax.jit(jax.grad(at), static_argnums=1)(readings, 6)
+  gradient = np.asarray(gradient)
   assert np.abs(gradient[0, :7]).max(-1).all()
   assert not gradient[0, 7:].any()
 
 
 def of_steps(steps):
   """The covariates of a row's steps, for the model."""
-  return model_lib.Covariates(*(jnp.asarray(x)[None] for x in steps[4:]))
+  return model_lib.Covariates(*(np.asarray(x)[None] for x in steps[4:]))
 
 
 def test_nothing_after_the_cut_but_what_is_known_changes_a_forecast(path):
@@ -154,7 +153,7 @@ def test_nothing_after_the_cut_but_what_is_known_changes_a_forecast(path):
   frame.to_csv(path, index=False)
   config, corpus = series.corpus(raw)
   task = bundle_lib.make_task(config, corpus.tokenizer)
-  params = random_params(task)
+  params = draws.parameters(task.init_parameters)
   forecast = jax.jit(
     lambda *given: task.model.apply(
       {'params': params}, *given[:-1], None, given[-1]
@@ -196,10 +195,10 @@ def test_a_forecast_reads_what_is_known_of_its_own_time(path):
   series.with_covariates(series.frame()).to_csv(path, index=False)
   config, corpus = series.corpus(series.raw_config(path, **series.COVARIATES))
   task = bundle_lib.make_task(config, corpus.tokenizer)
-  params = random_params(task)
+  params = draws.parameters(task.init_parameters)
   steps = corpus.examples(config.data, 'train').read(0, 20, 22)
   given = of_steps(steps)
-  readings = jnp.nan_to_num(steps.readings_LxW)[None], steps.calendar_LxF[None]
+  readings = np.nan_to_num(steps.readings_LxW)[None], steps.calendar_LxF[None]
 
   def at(known):
     _, made = task.model.apply(
@@ -210,8 +209,8 @@ def test_a_forecast_reads_what_is_known_of_its_own_time(path):
     )
     return made.numbers[1][0, 0]
 
-  jacobian = jax.jit(jax.jacobian(at))(jnp.nan_to_num(given.known_BxLxHxK))
-  of_own = np.abs(jacobian[:, 0, 0]).max(-1)  # HxH
+  jacobian = jax.jit(jax.jacobian(at))(np.nan_to_num(given.known_BxLxHxK))
+  of_own = np.abs(np.asarray(jacobian)[:, 0, 0]).max(-1)  # HxH
   assert np.diag(of_own).all() and not of_own[~np.eye(5, dtype=bool)].any()
 
 
@@ -226,7 +225,7 @@ def test_permuted_names_have_the_same_loss(path):
     frame.to_csv(path, index=False)
     config, corpus = series.corpus(raw)
     task = bundle_lib.make_task(config, corpus.tokenizer)
-    params = random_params(task)
+    params = draws.parameters(task.init_parameters)
     run = evaluate.Run(config, corpus, programs(config, corpus), params, 0)
     losses.append(run.evaluate('train')['loss'])
   assert losses[0] == losses[1]
@@ -251,20 +250,15 @@ def test_a_layout_does_not_change_the_loss(path, layout):
     raw.evaluate.update(length=16, segment_tokens=64)
   config, corpus = series.corpus(raw)
   task = bundle_lib.make_task(config, corpus.tokenizer)
-  params = random_params(task)
+  params = draws.parameters(task.init_parameters)
   run = evaluate.Run(config, corpus, programs(config, corpus), params, 0)
   got = run.evaluate('train')
   whole = []
   made = corpus.examples(dataclasses.replace(config.data, length=64), 'train')
   for n in range(3):
     steps = made.read(n)
-    _, forecasts = task.model.apply(
-      {'params': params},
-      task.init_state(1),
-      steps.readings_LxW[None],
-      steps.calendar_LxF[None],
-      covariates=of_steps(steps),
-    )
+    rows = steps.readings_LxW[None], steps.calendar_LxF[None]
+    forecasts = forecasts_of(task, params, *rows, of_steps(steps))
     whole.append(oracle(forecasts, steps))
   loss, weight = np.sum(whole, 0)
   assert got['loss'] == pytest.approx(loss / weight, rel=2e-5)
@@ -292,7 +286,8 @@ def test_normalized_windows_are_those_of_their_equation():
   rng = np.random.default_rng(0)
   x = rng.normal(3, 2, (2, 5, 8)).astype(np.float32)
   x[0, 1, :3] = np.nan
-  z, loc, scale = jax.device_get(model_lib.normalized(jnp.asarray(x), True))
+  run = jax.jit(model_lib.normalized, static_argnums=1)
+  z, loc, scale = jax.device_get(run(x, True))
   wide = np.float64(x)
   mean = np.nanmean(wide, -1)
   spread = np.nanmean(np.abs(wide - mean[..., None]), -1)
@@ -311,22 +306,17 @@ def test_an_untrained_model_is_its_anchor(path, anchor):
   raw = series.raw_config(path, **changes)
   config, corpus = series.corpus(raw)
   task = bundle_lib.make_task(config, corpus.tokenizer)
-  params = task.init_parameters(jax.random.key(0))
+  params = jax.jit(task.init_parameters)(jax.random.key(0))
   rng = np.random.default_rng(0)
   readings = rng.normal(5, 1, (1, 3, 8)).astype(np.float32)
   calendar = np.zeros((1, 3, config.data.widths[1]), np.float32)
   batch = task.blank_batch(1, 3)
-  _, made = task.model.apply(
-    {'params': params},
-    task.init_state(1),
-    readings,
-    calendar,
-    covariates=model_lib.Covariates(
-      rng.normal(size=batch.known_BxLxHxK.shape),
-      rng.normal(size=batch.inputs_BxLxC.shape),
-      np.ones(batch.categories_BxLxS.shape, np.int32),
-    ),
+  covariates = model_lib.Covariates(
+    rng.normal(size=batch.known_BxLxHxK.shape),
+    rng.normal(size=batch.inputs_BxLxC.shape),
+    np.ones(batch.categories_BxLxS.shape, np.int32),
   )
+  made = forecasts_of(task, params, readings, calendar, covariates)
   got = made.numbers[1] * made.scale_BxLxH + made.loc_BxLxH
   wanted = {
     'season': readings[..., [2, 3, 4, 5, 6]],
@@ -343,19 +333,15 @@ def test_a_loss_has_its_unit(path, unit):
   raw.data.length = 64
   config, corpus = series.corpus(raw)
   task = bundle_lib.make_task(config, corpus.tokenizer)
-  params = random_params(task)
+  params = draws.parameters(task.init_parameters)
   run = evaluate.Run(config, corpus, programs(config, corpus), params, 0)
   got = run.evaluate('train')
   made = corpus.examples(config.data, 'train')
   totals = np.zeros(5)
   for n in range(3):
     steps = made.read(n)
-    _, forecasts = task.model.apply(
-      {'params': params},
-      task.init_state(1),
-      steps.readings_LxW[None],
-      steps.calendar_LxF[None],
-    )
+    rows = steps.readings_LxW[None], steps.calendar_LxF[None]
+    forecasts = forecasts_of(task, params, *rows)
     totals += oracle_of_unit(forecasts, steps, unit)
   wanted = totals[:4] / totals[4]
   for name, value in zip(('loss', 'error', 'mse', 'mae'), wanted, strict=True):

@@ -1,7 +1,6 @@
 """Labelled series: the equation, no leak, the layouts, a run."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import evaluate
 from rnn_jax.training import loop
 from rnn_jax.training import programs as programs_lib
+from tests.support import draws
 from tests.support import labelled_series
 from tests.support import launchers
 from tests.support import shared
@@ -34,28 +34,20 @@ def _paths(tmp_path_factory):
   return {task: folder / f'{task}.csv' for task in TASKS}
 
 
-def random_params(task, seed=0):
-  params = task.init_parameters(jax.random.key(seed))
-  rng = np.random.default_rng(seed)
-  return jax.tree.map(
-    lambda x: jnp.float32(x + 0.3 * rng.normal(size=x.shape)), params
-  )
-
-
 def opened(path, task, **changes):
   """(config, corpus, the task, parameters)."""
   raw = labelled_series.raw_config(path, task, **changes)
   config, corpus = labelled_series.corpus(raw)
   made = bundle_lib.make_task(config, corpus.tokenizer)
-  return config, corpus, made, random_params(made)
+  return config, corpus, made, draws.parameters(made.init_parameters)
 
 
 def outputs(task, params, readings_LxW):
   """The outputs LxO of one series by itself."""
-  _, out = task.model.apply(
+  _, out = jax.jit(task.model.apply)(
     {'params': params}, task.init_state(1), readings_LxW[None]
   )
-  return np.float64(out[0])
+  return np.asarray(out[0], np.float64)
 
 
 def log_softmax(x):
@@ -134,7 +126,7 @@ def test_a_step_of_a_tagged_series_sees_no_later_reading(paths):
     )
     return out[0, t].sum()
 
-  gradient = jax.grad(at)(jnp.asarray(readings), 4)
+  gradient = np.asarray(jax.jit(jax.grad(at), static_argnums=1)(readings, 4))
   assert np.abs(gradient[:5]).max(-1).all()
   assert not gradient[5:].any()
 

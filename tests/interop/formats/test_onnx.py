@@ -241,7 +241,9 @@ def test_a_model_always_gives_the_same_files(tmp_path):
 def rounded(params, form):
   """Parameters as a format stores them."""
   if form == 'int8':
-    return rounded_weights.unpack(rounded_weights.pack(params))
+    return jax.jit(lambda x: rounded_weights.unpack(rounded_weights.pack(x)))(
+      params
+    )
   dtype = weights_lib.HALVES[form]
   return jax.tree.map(
     lambda x: x.astype(dtype).astype(np.float32) if x.ndim > 1 else x, params
@@ -399,8 +401,13 @@ def test_a_forecaster(head, tmp_path):
   readings = rng.normal(2, 1, (2, 6, W)).astype(np.float32)
   readings[0, 2, 3:] = np.nan
   calendar = np.zeros((2, 6, 0), np.float32)
-  state = model.apply({}, 2, method='init_state')
-  _, wanted = model.apply({'params': bundle.params}, state, readings, calendar)
+
+  @jax.jit
+  def forecasts(params):
+    state = model.apply({}, 2, method='init_state')
+    return model.apply({'params': params}, state, readings, calendar)[1]
+
+  wanted = forecasts(bundle.params)
   row, step = (open_graph(folder / f'{name}.onnx') for name in ('row', 'step'))
   state, made = run(
     row,
