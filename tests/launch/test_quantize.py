@@ -1,12 +1,12 @@
 """`launch.quantize`: what it writes is evaluated, and writes in turn."""
 
 import json
-import os
 import shutil
 
 import pytest
 
 from rnn_jax.training import evaluate
+from tests.support import jobs
 from tests.support import launchers
 from tests.support import tiny
 
@@ -88,11 +88,12 @@ def test_a_second_start_compiles_nothing_that_the_first_one_kept(run, tmp_path):
   shutil.copytree(run, folder)
   launch('quantize', f'--workdir={folder}', '--format=int4')
   given = f'--workdir={folder}', '--prompt=the', '--weights=int4', '--seed=3'
-  env = {**os.environ, 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'}
+  every = {'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'}
   kept = []
   for _ in range(2):
     flags = *given, f'--compilation_cache={programs}'
-    code, out, err = tiny.finish(tiny.launch('generate', *flags, env=env))
+    env = jobs.environment() | every
+    code, out, err = tiny.finish(jobs.Process('generate', *flags, env=env))
     assert code == 0, err
     kept.append((out, sorted(path.name for path in programs.iterdir())))
   assert kept[0] == kept[1]

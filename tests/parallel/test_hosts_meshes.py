@@ -37,10 +37,10 @@ def slow(config, tmp_path):
   return path
 
 
-def start(config, workdir, devices, make=jobs.Process, **mesh):
+def start(config, workdir, devices, **mesh):
   sizes = [f'--config.mesh.{axis}={size}' for axis, size in mesh.items()]
   flags = f'--config={config}', f'--workdir={workdir}', *sizes
-  return jobs.start('train', [flags] * 2, devices, make)
+  return jobs.start('train', [flags] * 2, devices)
 
 
 def losses(workdir):
@@ -66,10 +66,8 @@ def test_four_devices_and_then_two_end_like_one(config, slow, tmp_path):
   assert 'SIGTERM: saved at step' in results[0][1]
   assert results[1][1] == ''
 
-  # Two of one device resume, each with a stage of the pipeline; a user typed
-  # their commands.
-  resumed = start(config, run, 1, tiny.launch, pipe=2)
-  results = jobs.finish(resumed)
+  # Two of one device resume, each with a stage of the pipeline.
+  results = jobs.finish(start(config, run, 1, pipe=2))
   for code, _, err in results:
     assert code == 0, err
   assert 'resumed at step' in results[0][1]

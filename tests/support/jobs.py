@@ -85,6 +85,14 @@ class Process:
   def kill(self):
     self.send_signal(signal.SIGKILL)
 
+  def read_line(self):
+    """Waits for the first line of its stdout. Returns it."""
+    path = self._paths[0]
+    while not path.exists() or not path.read_text().count('\n'):
+      assert self.poll() is None, self.communicate()
+      time.sleep(0.02)
+    return path.read_text().splitlines()[0]
+
   def communicate(self, timeout=None):
     """Waits for its end. Returns (stdout, stderr)."""
     self._process.join(timeout)
@@ -109,14 +117,11 @@ def _launch(name, flags, env, paths):
     atexit._run_exitfuncs()
 
 
-def start(name, own, devices=1, make=Process):
-  """Starts a process for each of the flags in `own`.
-
-  With `make=tiny.launch` they start as a user types it, and don't fork.
-  """
+def start(name, own, devices=1):
+  """Starts a process for each of the flags in `own`."""
   port = free_port()
   return [
-    make(
+    Process(
       name,
       *flags,
       f'--coordinator=127.0.0.1:{port}',

@@ -113,11 +113,8 @@ def test_a_run_ends_sparse_and_a_pruned_model_stays_so(tmp_path):
   # Matrices of 64 to 4112 numbers, whose numbers of zeros are rounded down.
   assert pruning.sparsity(params) == pytest.approx(0.5, abs=0.005)
   out = tmp_path / 'pruned'
-  code, printed, err = tiny.finish(
-    tiny.launch(
-      'prune', f'--workdir={run}', '--sparsity=0.75', f'--output={out}'
-    )
-  )
+  flags = f'--workdir={run}', '--sparsity=0.75', f'--output={out}'
+  code, printed, err = launchers.run('prune', *flags)
   assert code == 0, err
   assert 'zeros in matrices: 75.0%' in printed
   before = bundle_lib.flat(bundle_lib.read(out, 0).params)

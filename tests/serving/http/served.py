@@ -19,6 +19,7 @@ from rnn_jax.serving.http import server as server_lib
 from rnn_jax.serving.http import service as service_lib
 from tests.inference import models
 from tests.support import bundles
+from tests.support import jobs
 
 ENGINE = engine.Options(slots=4, steps=4, chunks=(4, 16), queue=4)
 KEY = b'k' * 32
@@ -60,6 +61,15 @@ def service(model, folder, keys='', load=None, adapters=None, **limits):
     load,
   ).running(0.0) as running:
     yield running
+
+
+def start(workdir, *flags):
+  """A server in a process of its own. Returns (the process, its URL)."""
+  flags = f'--workdir={workdir}', '--port=0', '--drain_seconds=1', *flags
+  process = jobs.Process('serve', *flags, env=jobs.environment())
+  line = process.read_line()
+  assert ' is ready at http://' in line, process.communicate()
+  return process, line.split(' at ')[1].split(' after')[0].rstrip('/')
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """A server of streams as a process: it is killed, and loses no reading."""
 
-import os
 import signal
 import threading
 
@@ -10,25 +9,13 @@ import pytest
 
 from rnn_jax.inference import model as model_lib
 from rnn_jax.runs import bundle as bundle_lib
+from tests.serving.http import served
 from tests.support import series
-from tests.support import tiny
 from tests.support import waiting
 
 HISTORY = 20  # readings that begin a stream
 LENGTH = 120
 BEFORE = 25  # answers of each client, at least, before the kill
-
-
-def start(workdir):
-  """A server in a process. Returns (the process, its URL)."""
-  process = tiny.launch(
-    'serve', f'--workdir={workdir}', '--port=0', '--streams=8',
-    '--drain_seconds=1',
-    env=os.environ | {'JAX_PLATFORMS': 'cpu'},
-  )  # fmt: skip
-  line = process.stdout.readline()
-  assert ' is ready at http://' in line, process.communicate()
-  return process, line.split(' at ')[1].split(' after')[0].rstrip('/')
 
 
 class Client(threading.Thread):
@@ -81,7 +68,7 @@ def test_no_answered_reading_is_lost_by_a_kill(tmp_path):
   frame.to_csv(path, index=False)
   workdir = tmp_path / 'run'
   bundle_lib.write(series.bundle(path), workdir)
-  process, url = start(workdir)
+  process, url = served.start(workdir, '--streams=8')
   at = {'url': url}
   clients = [
     Client(frame[frame.unique_id == name], at) for name in ('s0', 's1')
@@ -93,7 +80,7 @@ def test_no_answered_reading_is_lost_by_a_kill(tmp_path):
   )
   process.kill()
   process.communicate()
-  process, at['url'] = start(workdir)
+  process, at['url'] = served.start(workdir, '--streams=8')
   for client in clients:
     client.join()
 
