@@ -15,18 +15,28 @@ Pairs of neighbouring key channels, `angles` of them, rotate, each by its own
 angle: the state is that of a complex state space model. There is no short
 convolution. The heads of a group share k, q, z and s; b, dt, r and m are of
 each head. With `output_norm` it is rms_norm(o) * silu(g), of each head. Devices
-that share heads have whole groups. The form with several inputs and outputs,
-MIMO, isn't available.
+that share heads have whole groups.
 
-It is the recurrence of ops/gla, one step late: with w_t = m_t dt_t,
+With `mimo_rank` R above 1 it is the MIMO form, of R inputs and R outputs: a
+state gets the sum of R products and is read by R queries. R keys and queries
+are projected, each with a bias of its own; values and gates are one value and
+one gate times a weight of each input and channel, and a third such weight adds
+the outputs up:
 
-    J_t = a_t J_{t-1} + a_t (w_{t-1} + (1 - m_t) dt_t) k_{t-1} v_{t-1}^T
-    S_t = J_t + w_t k_t v_t^T
+    v_r = u_r v        g_r = e_r g        k v^T = sum_r k_r v_r^T
+    o_r = S_t^T q_r + D_h v_r             y = W_o sum_r w_r [o_r * silu(g_r)]
 
-where S before the first step of a call has its w k v^T already, so there w = 0.
+It is the recurrence of ops/gla, or of parts/mimo, one step late: with
+c_t = m_t dt_t,
 
-Shapes: v, g, o BxLxHxP, q, k BxLxGxK and z BxLxGxA of G groups, p BxLxHxA,
-dt, a, m BxLxH; the state is S, BxHxKxP, and p, k and v of the last step.
+    J_t = a_t J_{t-1} + a_t (c_{t-1} + (1 - m_t) dt_t) k_{t-1} v_{t-1}^T
+    S_t = J_t + c_t k_t v_t^T
+
+where S before the first step of a call has its c k v^T already, so there c = 0.
+
+Shapes: v, g BxLxHxP, q, k BxLxGx(RK) and z BxLxGxA of G groups, o BxLxHx(RP), p
+BxLxHxA, dt, a, m BxLxH, u, e, w Hx(RP); the state is S, BxHxKxP, and p, k and v
+of the last step.
 Source: Lahoti et al., "Mamba-3: Improved Sequence Modeling using State Space
 Principles", 2026.
 """
@@ -42,7 +52,9 @@ import jax.numpy as jnp
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.cells.parts import grouped
+from rnn_jax.cells.parts import in_turn
 from rnn_jax.cells.parts import matrix
+from rnn_jax.cells.parts import mimo
 from rnn_jax.ops import devices
 from rnn_jax.ops import rotary
 
@@ -53,6 +65,7 @@ LOGICAL_AXES = matrix.LOGICAL_AXES | {
   'query_bias': 'Hx_',
   'dt_bias': 'H',
   'skip': 'H',
+  'mimo_*': 'Hx_',
   'norm/scale': 'Hx_',
 }
 SLOWEST = 1e-4  # softplus(r) is never below it
@@ -64,6 +77,7 @@ class Config(grouped.Config):
 
   # Pairs of key channels that rotate; 0: half of the channels.
   angles: int = config_lib.option(0, minimum=0)
+  mimo_rank: int = config_lib.option(1, minimum=1)  # R: inputs and outputs
   output_norm: bool = False
   norm_scale: bool = config_lib.option(False, needs='cell.output_norm')
 
@@ -93,8 +107,8 @@ class Config(grouped.Config):
     return {
       'output_gate': heads * self.value_width,
       'value': heads * self.value_width,
-      'key': self.key_width,
-      'query': self.key_width,
+      'key': self.mimo_rank * self.key_width,
+      'query': self.mimo_rank * self.key_width,
       'dt': heads,
       'rate': heads,
       'new': heads,
@@ -106,17 +120,17 @@ class Last(NamedTuple):
   """What the next step needs of the last one."""
 
   turns_BxHxA: jax.Array
-  k_BxHxK: jax.Array
+  k_BxHxK: jax.Array  # of all inputs, BxHx(R K)
   v_BxHxP: jax.Array
 
 
 class _Read(NamedTuple):
   """The inputs of the recurrence, one step late, and what S_t adds to J_t."""
 
-  late: matrix.Channels
-  v_BxLxHxP: jax.Array
-  own_BxLxH: jax.Array  # w k . q
-  key_BxHxK: jax.Array  # w k of the last step
+  late: matrix.Channels  # of parts/mimo
+  v_BxRLxHxP: jax.Array
+  own: mimo.Scores  # c k . q
+  key_BxRxHxK: jax.Array  # c k of the last step
 
 
 class Cell(matrix.Cell):
@@ -129,10 +143,16 @@ class Cell(matrix.Cell):
     self.scales = tuple(
       self.param(f'{name}_scale', ones, each) for name in ('key', 'query')
     )
-    each = config.heads, config.key_width
+    each = config.heads, config.mimo_rank * config.key_width
     self.biases = tuple(
       self.param(f'{name}_bias', ones, each) for name in ('key', 'query')
     )
+    if (rank := config.mimo_rank) > 1:
+      each = config.heads, rank * config.value_width
+      mean = nn.initializers.constant(1 / rank)
+      self.mimo_value = self.param('mimo_value', mean, each)
+      self.mimo_gate = self.param('mimo_gate', ones, each)
+      self.mimo_output = self.param('mimo_output', mean, each)
     self.dt_bias = self.param('dt_bias', matrix.init_steps, (config.heads,))
     self.skip = self.param('skip', ones, (config.heads,))
 
@@ -142,7 +162,8 @@ class Cell(matrix.Cell):
 
   def init_extra(self, B: int) -> Last:
     config = self.config
-    widths = config.rotations, config.key_width, config.value_width
+    keys = config.mimo_rank * config.key_width
+    widths = config.rotations, keys, config.value_width
     return Last(*(jnp.zeros((B, config.heads, width)) for width in widths))
 
   def extra_axes(self) -> Last:
@@ -155,24 +176,27 @@ class Cell(matrix.Cell):
     turn = dt[..., None] * jnp.tanh(self._of_heads(parts['angle'])) / 2
     turns = _add_up(extra.turns_BxHxA, turn, starts_BxL)
     k, q = self._keys_and_queries(parts)
-    weight = new * dt
-    own = weight * jnp.sum(k * q, -1)
-    angle = 2 * jnp.pi * turns
+    R, one_v = self.config.mimo_rank, parts['value'].reshape(*dt.shape, -1)
+    v, weight = self._of_inputs(one_v, 'value'), new * dt
+    weights = in_turn.repeat(weight, R)
+    own = mimo.scores(q, k, R, range(1 - R, R), weights)
+    angle = 2 * jnp.pi * in_turn.repeat(turns, R)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     k, q = (rotary.rotate_neighbours(x, cos, sin) for x in (k, q))
-    v = parts['value'].reshape(*dt.shape, -1)
     write = _late(jnp.zeros_like(weight[:, 0]), weight) + (1 - new) * dt
     if starts_BxL is not None:  # nothing of another document
       write = jnp.where(starts_BxL[..., None] != 0, 0.0, write)
     write = (jnp.exp(loga) * write)[..., None]
+    flat = in_turn.together(k, R)
+    late_k = write * _late(extra.k_BxHxK, flat)
     late = matrix.Channels(
       q.astype(v.dtype),
-      (write * _late(extra.k_BxHxK, k)).astype(v.dtype),
-      _late(extra.v_BxHxP, v),
+      in_turn.each(late_k, R).astype(v.dtype),
+      self._of_inputs(_late(extra.v_BxHxP, one_v), 'value'),
       loga[..., None],
     )
-    last = Last(turns[:, -1], k[:, -1], v[:, -1].astype(jnp.float32))
-    return last, _Read(late, v, own, weight[:, -1, :, None] * k[:, -1])
+    last = Last(turns[:, -1], flat[:, -1], one_v[:, -1].astype(jnp.float32))
+    return last, _Read(late, v, own, weights[:, -R:, :, None] * k[:, -R:])
 
   def _rates(self, parts):
     """Returns dt, log a and m, BxLxH."""
@@ -185,20 +209,33 @@ class Cell(matrix.Cell):
     return dt, loga, jax.nn.sigmoid(new)
 
   def _keys_and_queries(self, parts):
-    """Returns k and q before their rotation, BxLxHxK in float32."""
-    made = []
+    """Returns k and q before their rotation, BxRLxHxK in float32."""
+    made, R = [], self.config.mimo_rank
     names = 'key', 'query'
     for name, scale, bias in zip(names, self.scales, self.biases, strict=True):
-      x = parts[name].astype(jnp.float32)
+      x = in_turn.each(parts[name].astype(jnp.float32), R)
       square = jnp.mean(x * x, -1, keepdims=True)
       x = x * jax.lax.rsqrt(square + self.config.norm_epsilon)
-      made.append(self._of_heads(x * scale[None, None]) + bias[None, None])
+      x = in_turn.together(self._of_heads(x * scale[None, None]), R)
+      made.append(in_turn.each(x + bias[None, None], R))
     return made
+
+  def _of_inputs(self, x_BxLxHxP, name):
+    """Returns the value or the gate of each of the R inputs, BxRLxHxP."""
+    if (R := self.config.mimo_rank) == 1:
+      return x_BxLxHxP
+    weights = getattr(self, f'mimo_{name}')[None, None]
+    x = jnp.concatenate([x_BxLxHxP] * R, -1) * weights
+    return in_turn.each(x.astype(x_BxLxHxP.dtype), R)
 
   def _of_heads(self, x_BxLxGxC):
     """Returns x of each head, in float32, from that of each group."""
     heads = self.config.heads // self.config.groups
     return jnp.repeat(x_BxLxGxC.astype(jnp.float32), heads, 2)
+
+  @property
+  def chunk_length(self) -> int | None:
+    return matrix.chunk_length(self.plan, self.config.mimo_rank)
 
   def run(
     self,
@@ -207,23 +244,34 @@ class Cell(matrix.Cell):
     starts_BxL: jax.Array | None,
     impl: str,
   ) -> tuple[jax.Array, jax.Array]:
-    memory, o = super().run(memory_BxHxKxP, read.late, starts_BxL, impl)
-    v = read.v_BxLxHxP
-    last = v[:, -1].astype(jnp.float32)
-    memory = memory + read.key_BxHxK[..., None] * last[:, :, None]
-    return memory, o + (read.own_BxLxH[..., None] * v).astype(o.dtype)
+    R, v = self.config.mimo_rank, read.v_BxRLxHxP
+    memory, o = mimo.recurrence(
+      super().run, R, memory_BxHxKxP, read.late, starts_BxL, impl
+    )
+    last = v[:, -R:].astype(jnp.float32)
+    for r in range(R):
+      key = read.key_BxRxHxK[:, r]
+      memory = memory + key[..., None] * last[:, r, :, None]
+    return memory, o + mimo.read(read.own, v, R).astype(o.dtype)
 
   def finish(
     self,
-    o_BxLxHxP: jax.Array,
+    o_BxRLxHxP: jax.Array,
     parts: matrix.Parts,
     read: _Read,
     extra: Last,
   ) -> jax.Array:
     del extra
-    o = o_BxLxHxP + self.skip[None, None, :, None] * read.v_BxLxHxP
-    gate = nn.silu(parts['output_gate'].reshape(o.shape))
-    return self.gated(o, gate) if self.config.output_norm else o * gate
+    R = self.config.mimo_rank
+    o = o_BxRLxHxP + self.skip[None, None, :, None] * read.v_BxRLxHxP
+    B, _, H, P = o.shape
+    gate = parts['output_gate'].reshape(B, -1, H, P)
+    gate = nn.silu(self._of_inputs(gate, 'gate'))
+    o = self.gated(o, gate) if self.config.output_norm else o * gate
+    if R == 1:
+      return o
+    o = in_turn.together(o, R) * self.mimo_output[None, None]
+    return jnp.sum(o.reshape(B, -1, H, R, P), 3)
 
   def gates(self, state: matrix.State, u_BxGxC: jax.Array) -> base.Gates:
     parts = matrix.split(u_BxGxC[:, None], self.config.widths)

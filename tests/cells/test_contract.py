@@ -78,6 +78,8 @@ VARIANTS = {
   'mamba3': (
     {**SMALL, 'heads': 4, 'groups': 2, 'output_norm': True}
     | {'norm_scale': True},
+    {**SMALL, 'heads': 4, 'groups': 2, 'mimo_rank': 3, 'output_norm': True}
+    | {'norm_scale': True},
   ),
   'mamba2_attention': (
     {
@@ -142,7 +144,10 @@ OTHERS = {
   'qrnn': ({'pooling': 'f'}, {'pooling': 'ifo', 'taps': 1}),
   'mamba2': ({**SMALL, 'norm': 'before', 'norm_scale': True, 'min_step': 0.8},),
   'log_linear_mamba2': ({**SMALL, 'levels': 1},),
-  'mamba3': ({**SMALL, 'key_width': 5, 'angles': 2},),
+  'mamba3': (
+    {**SMALL, 'key_width': 5, 'angles': 2},
+    {**SMALL, 'mimo_rank': 2},
+  ),
   'rhn': ({'depth': 3},),
   'lstm': ({},),
   'bdh': (
@@ -162,6 +167,7 @@ IMPLS = {
   'bdh-0': ('chunked',),
   'mamba-0': ('chunked',),
   'mamba3-0': ('chunked',),
+  'mamba3-1': ('chunked', 'associative'),
   'log_linear_mamba2-0': ('chunked',),
   'log_linear_gated_deltanet-0': ('chunked',),
   'rg_lru-0': ('chunked',),
@@ -473,6 +479,7 @@ def test_a_step_depends_only_on_its_own_document_s_past(case):
 
 SHARDED = (
   *('attention-1', 'gated_deltanet-1', 'mamba2_attention-0', 'mamba3-0'),
+  'mamba3-1',
   *('gated_deltaproduct-0', 'log_linear_mamba2-0'),
 )
 

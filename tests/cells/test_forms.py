@@ -48,6 +48,13 @@ def test_the_plan_s_implementation_is_the_one_that_runs(
   assert loops.lengths(traced(made(name, **plan), length).jaxpr) == turns
 
 
+def test_chunks_of_several_inputs_a_step_count_steps():
+  options = {'heads': 2, 'key_width': 4, 'value_width': 4, 'mimo_rank': 2}
+  for plan in {'remat_every': 16}, {'chunk_length': 16}:
+    cell = made('mamba3', options, impl='chunked', **plan)
+    assert loops.lengths(traced(cell, 96).jaxpr) == [6]
+
+
 @pytest.mark.parametrize('impl', ('exact', 'blocked'))
 def test_attention_runs_the_plan_s_implementation(impl):
   options = {'heads': 1, 'head_width': 4, 'window': 16}

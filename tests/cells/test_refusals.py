@@ -127,6 +127,11 @@ REFUSED = {  # of each cell: what is changed, the message or its beginning
     ({'cell.groups': 3}, 'cell.groups=3: it must divide cell.heads=4'),
     ({'mesh.tensor': 2}, 'cell.groups=1: mesh.tensor=2 must divide it'),
     ({'cell.angles': 9}, 'cell.angles=9: give up to 8'),
+    ({'cell.mimo_rank': 0}, 'cell.mimo_rank=0: give 1 or more'),
+    (
+      {'cell.mimo_rank': 4, 'mesh.sequence': 2},
+      "mesh.sequence=2: not available with model.cell='mamba3'",
+    ),
     ({'cell.key_width': 1}, 'cell.key_width=1: give 2 or more'),
     (
       {'cell.norm_scale': True},

@@ -21,10 +21,10 @@ import dataclasses
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import delta
+from rnn_jax.cells.parts import in_turn
 from rnn_jax.cells.parts import matrix
 
 EACH = 'key', 'value', 'beta'  # the parts that each correction has
@@ -64,9 +64,10 @@ class Cell(delta.Cell):
     extra, x = self.mix(extra, parts, starts_BxL)
     q, k, v = self.unmix(nn.silu(x)).values()
     beta = self.config.max_beta * self._write(parts)
-    loga = _place(self.decay(parts), 0, n)
-    k, v, beta = (_in_turn(x, n) for x in (k, v, beta))
-    return extra, self.channels_of(_place(q, n - 1, n), k, v, loga, beta)
+    loga = in_turn.only(self.decay(parts), 0, n)
+    k, v, beta = (in_turn.each(x, n) for x in (k, v, beta))
+    q = in_turn.only(q, n - 1, n)
+    return extra, self.channels_of(q, k, v, loga, beta)
 
   def run(
     self,
@@ -84,21 +85,6 @@ class Cell(delta.Cell):
       for one in first:
         memory, _ = super().run(memory, one, None, impl)
       return super().run(memory, last, None, impl)
-    starts = None if starts_BxL is None else _place(starts_BxL, 0, n)
+    starts = None if starts_BxL is None else in_turn.only(starts_BxL, 0, n)
     memory, o = super().run(memory_BxHxKxP, read, starts, impl)
     return memory, o.reshape(o.shape[0], -1, n, *o.shape[2:])[:, :, -1]
-
-
-def _in_turn(x_BxLxHxC, n):
-  """Returns the n parts of the last axis one step after the other."""
-  B, L, H, _ = x_BxLxHxC.shape
-  x = x_BxLxHxC.reshape(B, L, H, n, -1).swapaxes(2, 3)
-  return x.reshape(B, L * n, H, -1)
-
-
-def _place(x_BxL, j, n):
-  """Returns n steps for each of x: x itself as step j, and zeros."""
-  pad = [(0, 0)] * (x_BxL.ndim + 1)
-  pad[2] = j, n - 1 - j
-  x = jnp.pad(x_BxL[:, :, None], pad)
-  return x.reshape(x.shape[0], -1, *x.shape[3:])

@@ -43,11 +43,16 @@ RATES = 1.0, 16.0  # exp(A) at the start, of decays exp(-exp(A) dt)
 STEPS = 1e-3, 1e-1  # dt at the start
 
 
-def chunk_length(plan: base.Plan) -> int | None:
-  """Returns the steps between the states that ops/gla stores."""
-  every = plan.remat_every
+def chunk_length(plan: base.Plan, updates: int = 1) -> int | None:
+  """Returns the steps between the states that ops/gla stores.
+
+  Args:
+    plan: of the cell, whose steps have so many updates of the state each.
+    updates: each of them a step of ops/gla.
+  """
+  every = plan.remat_every * updates
   if every <= gla.BLOCK:
-    return every or plan.chunk_length
+    return every or plan.chunk_length and plan.chunk_length * updates
   return -(-every // gla.BLOCK) * gla.BLOCK  # 'sqrt' gives any number
 
 
@@ -259,9 +264,14 @@ class Cell(base.ParallelCell):
       *read,
       starts_BxL=starts_BxL,
       impl=impl,
-      chunk_length=chunk_length(self.plan),
+      chunk_length=self.chunk_length,
       operands=self.policy.of_recurrence(impl),
     )
+
+  @property
+  def chunk_length(self) -> int | None:
+    """The steps between the states that ops/gla stores."""
+    return chunk_length(self.plan)
 
   @property
   def columns(self) -> int:

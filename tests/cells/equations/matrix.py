@@ -112,32 +112,43 @@ log_linear_mamba2 = mamba2
 
 
 def mamba3(params, x, c):
-  G, H, K, P = c.groups, c.heads, c.key_width, c.value_width
-  each, A = H // G, c.rotations
-  widths = each * P, each * P, K, K, each, each, each, A
+  G, H, K, P, R = c.groups, c.heads, c.key_width, c.value_width, c.mimo_rank
+  each, A, L = H // G, c.rotations, len(x)
+  widths = each * P, each * P, R * K, R * K, each, each, each, A
   gate, v, k, q, d, r, m, z = project(params, x, G, *widths)
-  d, r, m = (part.reshape(len(x), H) for part in (d, r, m))
+  d, r, m = (part.reshape(L, H) for part in (d, r, m))
   dt, m = softplus(d + params['dt_bias']), sigmoid(m)
   a = np.exp(-dt * np.maximum(softplus(r), 1e-4))
   k, q = (
-    np.repeat(rms_norm(part) * params[f'{name}_scale'], each, 1)
-    + params[f'{name}_bias']
+    np.repeat(
+      rms_norm(part.reshape(L, G, R, K))
+      * params[f'{name}_scale'].reshape(G, 1, K),
+      each,
+      1,
+    )
+    + params[f'{name}_bias'].reshape(H, R, K)
     for name, part in (('key', k), ('query', q))
   )
   angle = np.pi * np.cumsum(dt[..., None] * np.repeat(np.tanh(z), each, 1), 0)
-  k, q = (_turned(part, angle) for part in (k, q))
-  v, gate = (part.reshape(len(x), H, P) for part in (v, gate))
-  S, out = np.zeros((H, K, P)), np.zeros((len(x), H, P))
-  for t, h in np.ndindex(len(x), H):
+  k, q = (_turned(part, angle[:, :, None]) for part in (k, q))
+  v, gate = (part.reshape(L, H, 1, P) for part in (v, gate))
+  up, open_, down = (
+    params[f'mimo_{name}'].reshape(H, R, P) if R > 1 else 1.0
+    for name in ('value', 'gate', 'output')
+  )
+  v, gate = v * up, gate * open_
+  S, out = np.zeros((H, K, P)), np.zeros((L, H, P))
+  for t, h in np.ndindex(L, H):
     S[h] *= a[t, h]
     if t:
       old = a[t, h] * (1 - m[t, h]) * dt[t, h]
-      S[h] += old * np.outer(k[t - 1, h], v[t - 1, h])
-    S[h] += m[t, h] * dt[t, h] * np.outer(k[t, h], v[t, h])
-    o = S[h].T @ q[t, h] + params['skip'][h] * v[t, h]
+      S[h] += old * k[t - 1, h].T @ v[t - 1, h]
+    S[h] += m[t, h] * dt[t, h] * k[t, h].T @ v[t, h]
+    o = q[t, h] @ S[h] + params['skip'][h] * v[t, h]
     if c.output_norm:
       o = rms_norm(o) * (params['norm']['scale'][h] if c.norm_scale else 1)
-    out[t, h] = o * silu(gate[t, h])
+    y = o * silu(gate[t, h])
+    out[t, h] = (y * (down if R == 1 else down[h])).sum(0)
   return joined(out), {'keep': a[..., None], 'new': m[..., None]}
 
 
@@ -250,9 +261,10 @@ def _mamba2(D, c):
 
 
 def _mamba3(D, c):
-  G, H, K, P = c.groups, c.heads, c.key_width, c.value_width
-  projected = D * (H * (2 * P + 3) + G * (2 * K + c.rotations))
-  return projected + 2 * (G + H) * K + 2 * H + H * P * D + H * _scale(c)
+  G, H, K, P, R = c.groups, c.heads, c.key_width, c.value_width, c.mimo_rank
+  projected = D * (H * (2 * P + 3) + G * (2 * R * K + c.rotations))
+  own = 2 * (G + R * H) * K + 2 * H + (R > 1) * 3 * H * R * P
+  return projected + own + H * P * D + H * _scale(c)
 
 
 def _mamba(D, c):
