@@ -42,6 +42,15 @@ TASKS = (  # the hub's names of what a model does, the first that holds
   ('labels_tokens', 'token-classification'),
   ('classifies', 'text-classification'),
 )
+WRITTEN = {  # a format: its --format
+  'safetensors': 'hf',
+  'GGUF': 'gguf',
+  'ONNX': 'onnx',
+  'StableHLO': 'stablehlo',
+}
+OPTIONS = (
+  *('dtype', 'max_shard_size', 'opset', 'batch_size', 'platforms', 'license'),
+)
 LEFT_OUT = (
   'step',
   'parameters',
@@ -55,7 +64,7 @@ class Form(NamedTuple):
   """What is in the folder.
 
   Attributes:
-    format: of its files, 'GGUF'.
+    format: of its files, one of WRITTEN.
     weights: their dtype.
     architecture: its name there.
   """
@@ -63,6 +72,12 @@ class Form(NamedTuple):
   format: str
   weights: str
   architecture: str
+
+
+def of_programs(bundle: bundle_lib.Bundle, format: str, weights: str) -> Form:
+  """Returns the Form of files that run by themselves: its cells name it."""
+  cells = '-'.join(dict.fromkeys(bundle.config.model.pattern))
+  return Form(format, weights, cells)
 
 
 def check_license(name: str) -> None:
@@ -193,12 +208,14 @@ def _commands(bundle, target, form) -> Iterator[str]:
   lines = []
   if bundle.step:
     lines.append(f'python -m launch.train --config=CONFIG {run}')
-  options = {'dtype': target.dtype, 'license': target.license}
-  flags = ''.join(f' --{key}={x}' for key, x in options.items() if x)
-  written = 'gguf' if form.format == 'GGUF' else 'hf'
-  lines.append(
-    f'python -m launch.export {run} --format={written}{flags} --output={out}'
+  options = {name: getattr(target, name) for name in OPTIONS}
+  flags = ''.join(
+    f' --{name}={",".join(x) if isinstance(x, tuple) else x}'
+    for name, x in options.items()
+    if x
   )
+  written = f'--format={WRITTEN[form.format]}{flags} --output={out}'
+  lines.append(f'python -m launch.export {run} {written}')
   yield from ('## Commands', '')
   yield from (f'    {line}' for line in lines)
   yield ''

@@ -20,14 +20,14 @@ def _run(tmp_path):
   return run
 
 
-def card(run, bundle=None, **options):
+def card(run, bundle=None, form=FORM, **options):
   """The text of a card."""
   raw = config_lib.default()
   raw.model.update(width=8, layers=1, mlp_width=8)
   raw.data.source, raw.data.path = 'text', '/home/me/secret/*.txt'
   target = request.Target(run / 'out', workdir=run, **options)
   (run / 'out').mkdir(exist_ok=True)
-  model_card.write(run / 'out', bundle or bundles.make(raw), target, FORM)
+  model_card.write(run / 'out', bundle or bundles.make(raw), target, form)
   return (run / 'out' / 'README.md').read_text()
 
 
@@ -42,6 +42,22 @@ def test_a_card_without_a_run_has_no_empty_sections(run):
   assert described['model']['width'] == 8
   assert 'path' not in described['data']
   assert 'launch.train' not in text  # nothing was trained
+
+
+def test_the_command_is_that_of_the_files(run):
+  form = model_card.Form('StableHLO', 'float32', 'gla')
+  options = {'batch_size': 4, 'platforms': ('cpu', 'cuda'), 'license': 'mit'}
+  text = card(run, form=form, **options)
+  written = '--batch_size=4 --platforms=cpu,cuda --license=mit --output=out'
+  assert f'--workdir=runs/demo --format=stablehlo {written}\n' in text
+  assert 'tags: ["rnn_jax", "gla", "stablehlo"]' in text
+
+
+def test_programs_are_named_by_their_cells(run):
+  raw = config_lib.default(('gla', 'attention'))
+  raw.model.update(width=8, layers=2, mlp_width=8)
+  form = model_card.of_programs(bundles.make(raw), 'ONNX', 'int8')
+  assert form == ('ONNX', 'int8', 'gla-attention')
 
 
 def test_scores_are_those_of_the_step_and_of_every_split(run):

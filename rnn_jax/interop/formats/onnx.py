@@ -10,6 +10,7 @@ or an app:
     tokenizer.json   the vocabulary, of package `tokenizers`; a vocabulary of
                      numbers has none
     chat_template.jinja    of a model with one
+    README.md        the model card
 
 and, of a model that writes text, generate.py, which writes some, and
 generate.js and index.html, which do so in a browser.
@@ -22,7 +23,10 @@ import shutil
 import numpy as np
 
 from rnn_jax import errors
+from rnn_jax.data.series import labelled
+from rnn_jax.data.series import labelled_examples
 from rnn_jax.data.text.examples import classification
+from rnn_jax.interop import model_card
 from rnn_jax.interop import request
 from rnn_jax.interop import standard_tokenizer
 from rnn_jax.runs import bundle as bundle_lib
@@ -38,7 +42,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     InputError: the package onnx isn't installed, the model has a part without
       an ONNX form, an option has no effect, or the folder can't be written.
   """
-  target.refuse('batch_size', 'platforms', 'license')
+  target.refuse('batch_size', 'platforms', 'max_shard_size')
   if importlib.util.find_spec(PACKAGE) is None:
     errors.refuse(
       '--format',
@@ -50,13 +54,17 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
   from rnn_jax.interop.onnx import weights as weights_lib
 
   task = bundle.config.task
-  _check(bundle.config)
   form = target.dtype_of(weights_lib.FORMATS) or weights_lib.FORMATS[0]
   opset = model_file.check_opset(target.opset)
   exported = programs.of(bundle)
   weights = weights_lib.Weights(exported.params, form)
   interface = _interface(bundle, exported, form)
   texts = {'interface': files.to_json(interface)}
+  vocabulary = None
+  if not (task.reads_images or task.reads_series):
+    vocabulary = standard_tokenizer.describe(bundle.tokenizer)
+  if vocabulary is not None:
+    texts['tokenizer'] = files.to_json(vocabulary)
   if bundle.tokenizer.template is not None:
     texts['chat_template'] = bundle.tokenizer.template.text
   models = {
@@ -72,41 +80,20 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     with (part / weights_lib.FILE).open('wb') as file:
       weights.write(file)
     _dump(part / 'interface.json', interface)
-    if not (task.reads_images or task.reads_series):
-      _write_vocabulary(part, bundle, scripts='step' in models)
+    if vocabulary is not None:
+      scripts = task.writes_text and 'step' in models
+      _write_vocabulary(part, bundle, vocabulary, scripts)
+    card = model_card.of_programs(bundle, 'ONNX', form)
+    model_card.write(part, bundle, target, card)
 
 
-def _check(config):
-  """Checks that a model of series has a form in ONNX."""
-  task, data = config.task, config.data
-  if task.series_label:
-    errors.refuse(
-      'task.name', task.name, 'it has no ONNX form: of series, forecasters have'
-    )
-  if task.reads_series and (names := data.known + data.observed + data.static):
-    errors.refuse(
-      'data', names, 'a forecaster with covariates has no ONNX form'
-    )
-  if task.reads_series and data.targets:
-    errors.refuse(
-      'data.targets', data.targets, 'a forecaster of several has no ONNX form'
-    )
-  if task.reads_series and task.head == 'negative_binomial':
-    errors.refuse(
-      'task.head', task.head, "it has no ONNX form: train with 'quantiles'"
-    )
-
-
-def _write_vocabulary(folder, bundle, scripts):
+def _write_vocabulary(folder, bundle, vocabulary, scripts):
   """Writes what turns texts into ids, and the scripts that need it."""
-  vocabulary = standard_tokenizer.describe(bundle.tokenizer)
-  if vocabulary is None:
-    return
   _dump(folder / 'tokenizer.json', vocabulary)
   if (template := bundle.tokenizer.template) is not None:
     path = folder / 'chat_template.jinja'
     path.write_text(template.text, encoding='utf-8')
-  if not (scripts and bundle.config.task.writes_text):
+  if not scripts:
     return
   from rnn_jax.interop.onnx import standalone
 
@@ -126,7 +113,8 @@ def _interface(bundle, exported, form):
     facts['series'] = _of_series(bundle)
   elif not config.task.reads_images:
     facts |= _of_text(bundle)
-  if config.task.classifies and not config.task.writes_text:
+  by_step = config.task.series_label == labelled.STEPS
+  if by_step or config.task.classifies and not config.task.writes_text:
     facts['classes'] = list(config.data.classes)
   if config.task.labels_tokens:
     facts['labels'] = bundle.tokenizer.unknown
@@ -161,15 +149,26 @@ def _of_text(bundle):
 
 
 def _of_series(bundle):
-  """Returns what readings and forecasts are, and the scales of series."""
+  """Returns what readings and outputs are, and the scales of series."""
   data, task = bundle.config.data, bundle.config.task
-  return {
-    'window': data.window,
-    'horizon': data.horizon,
-    'head': task.head,
-    'levels': list(task.quantiles),
-    **bundle.tokenizer.spec(),
-  }
+  if not task.series_label:
+    facts = {
+      'targets': data.readings,
+      'known': data.known,
+      'observed': data.observed,
+      'static': data.static,
+      'window': data.window,
+      'horizon': data.horizon,
+      'season': data.season,
+      'head': task.head,
+      'levels': task.quantiles,
+    }
+  else:
+    facts = {'channels': data.channels, 'window': data.window}
+    if task.series_label == labelled.NUMBER:
+      scale = labelled_examples.target_scale(bundle.tokenizer, data)
+      facts |= {'number': {'location': scale.loc, 'scale': scale.scale}}
+  return facts | bundle.tokenizer.spec()
 
 
 def _described(x, like):

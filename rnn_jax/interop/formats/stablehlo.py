@@ -10,6 +10,7 @@ that writes text it is the decoding step (interop/programs.py):
     tokenizer.json           the vocabulary, of package `tokenizers`; a
                              vocabulary of numbers has none
     decode.py                a script that writes tokens with these
+    README.md                the model card
 
 Of a classifier with a head it is classify.stablehlo and classify.py, without a
 state; interface.json has the classes.
@@ -18,6 +19,7 @@ state; interface.json has the classes.
 import shutil
 
 from rnn_jax import errors
+from rnn_jax.interop import model_card
 from rnn_jax.interop import programs
 from rnn_jax.interop import request
 from rnn_jax.interop import standard_tokenizer
@@ -35,7 +37,7 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     InputError: there are no rows, the platform is unknown, or the folder can't
       be written.
   """
-  target.refuse('dtype', 'opset', 'license')
+  target.refuse('dtype', 'opset', 'max_shard_size')
   batch_size = 1 if target.batch_size is None else target.batch_size
   platforms = target.platforms or PLATFORMS[:1]
   _check(batch_size, platforms)
@@ -59,6 +61,8 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
     if vocabulary is not None:
       _dump(part / 'tokenizer.json', vocabulary)
     shutil.copyfile(script, part / name)
+    form = model_card.of_programs(bundle, 'StableHLO', 'float32')
+    model_card.write(part, bundle, target, form)
 
 
 def _dump(path, value):

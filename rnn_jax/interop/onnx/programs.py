@@ -12,14 +12,20 @@ Inputs and outputs, named as in the package:
 
     writes text   tokens_BxL -> logits_BxLxV
     labels        tokens_BxL -> logits_BxLxV, of V labels
-    classes       tokens_BxL or image_BxHxWxC -> logits_BxC, probabilities_BxC
-    forecasts     readings_BxLxW, calendar_BxLxF -> numbers_BxLxHxO
+    classes       tokens_BxL, image_BxHxWxC or readings_BxLxW
+                      -> logits_BxC, probabilities_BxC
+    labels steps  readings_BxLxW -> logits_BxLxC
+    a number      readings_BxLxW -> number_B
+    forecasts     readings_BxLxW, calendar_BxLxF, and the covariates that there
+                  are, known_BxLxHxK, inputs_BxLxC and categories_BxLxS
+                      -> numbers_BxLxHxO
 
-Classes are those of the text so far, probabilities calibrated if the run is.
-Readings and forecasts are scaled; the O numbers of each of the next H readings
-are quantiles, one point, or the location, scale and degrees of freedom of a
-Student-t distribution. The state's leaves are inputs and outputs of their own,
-state.NAME and next_state.NAME.
+Classes and numbers are those of the text or series so far, probabilities
+calibrated if the run is. Readings, covariates and forecasts are scaled; the O
+numbers of each of the next H readings are quantiles, one point, the location,
+scale and degrees of freedom of a Student-t distribution, or the mean and the
+dispersion of a negative binomial one. The state's leaves are inputs and outputs
+of their own, state.NAME and next_state.NAME.
 """
 
 import dataclasses
@@ -34,13 +40,16 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.images import images
+from rnn_jax.data.series import labelled
 from rnn_jax.inference import layers
 from rnn_jax.interop.onnx import export_devices
 from rnn_jax.models import classifier
 from rnn_jax.models import language_model
+from rnn_jax.models import series
 from rnn_jax.runs import bundle as bundle_lib
 
 STATE, NEXT = 'state.', 'next_state.'
+COVARIATES = 'known_BxLxHxK', 'inputs_BxLxC', 'categories_BxLxS'
 Arrays = dict[str, jax.Array]
 Shapes = dict[str, jax.ShapeDtypeStruct]
 
@@ -81,12 +90,14 @@ class _Model(NamedTuple):
     params: of the module.
     inputs: from B and L to the shapes of its inputs.
     outputs: from its result, without the state, to the graph's.
+    arguments: from the inputs by name to those of the module.
   """
 
   module: Any
   params: bundle_lib.PyTree
   inputs: Callable[[Any, Any], Shapes]
   outputs: Callable[[Any], Arrays]
+  arguments: Callable[[Arrays], tuple[Any, ...]] = lambda x: tuple(x.values())
 
 
 def of(bundle: bundle_lib.Bundle) -> Exported:
@@ -105,7 +116,10 @@ def of(bundle: bundle_lib.Bundle) -> Exported:
   bundle = dataclasses.replace(bundle, config=config)
   if config.task.reads_images:
     return _of_images(bundle)
-  model = (_of_series if config.task.reads_series else _of_text)(bundle)
+  if config.task.series_label:
+    model = _of_labelled_series(bundle)
+  else:
+    model = (_of_forecasts if config.task.reads_series else _of_text)(bundle)
   params = bundle_lib.flat(model.params)
   if config.model.bidirectional:
     return Exported([_whole(model)], params, {})
@@ -144,28 +158,63 @@ def _tokens(B, L):
   return {'tokens_BxL': jax.ShapeDtypeStruct((B, L), jnp.int32)}
 
 
-def _of_series(bundle):
-  model = bundle_lib.make_task(bundle.config, bundle.tokenizer).model
-  sizes, kind = model.sizes, model.head_kind
+def _of_labelled_series(bundle):
+  config = bundle.config
+  model = bundle_lib.make_task(config, bundle.tokenizer).model
+  width, label = config.data.widths[0], config.task.series_label
 
   def inputs(B, L):
-    widths = {'readings_BxLxW': sizes.window, 'calendar_BxLxF': sizes.calendar}
-    return {
-      name: jax.ShapeDtypeStruct((B, L, width), jnp.float32)
-      for name, width in widths.items()
-    }
+    return {'readings_BxLxW': jax.ShapeDtypeStruct((B, L, width), jnp.float32)}
 
-  def outputs(forecasts):
-    loc, scale = forecasts[1:]
-    numbers = [x * scale for x in forecasts.numbers]
-    if kind == 'student_t':
-      numbers = [numbers[0] + loc, numbers[1], forecasts.numbers[2]]
-    else:
-      numbers = [x + loc for x in numbers]
-    return {'numbers_BxLxHxO': jnp.stack(numbers, -1)}
+  def outputs(out_BxLxO):
+    if label == labelled.STEPS:
+      return {'logits_BxLxC': out_BxLxO}
+    if label == labelled.NUMBER:
+      return {'number_B': out_BxLxO[:, -1, 0]}
+    return _of_classes(bundle, out_BxLxO[:, -1])
 
   model = model.clone(plan=export_devices.PLAN)
   return _Model(model, bundle.params, inputs, outputs)
+
+
+def _of_forecasts(bundle):
+  model = bundle_lib.make_task(bundle.config, bundle.tokenizer).model
+  sizes, kind = model.sizes, model.head_kind
+  W, F, _ = bundle.config.data.widths
+
+  def inputs(B, L):
+    widths = {'readings_BxLxW': (W,), 'calendar_BxLxF': (F,)}
+    own = (
+      (sizes.horizon, sizes.known),
+      (sizes.inputs,),
+      (len(sizes.categories),),
+    )
+    besides = zip(COVARIATES, own, strict=True)
+    widths |= {name: width for name, width in besides if width[-1]}
+    return {
+      name: jax.ShapeDtypeStruct(
+        (B, L, *width), jnp.int32 if name == COVARIATES[-1] else jnp.float32
+      )
+      for name, width in widths.items()
+    }
+
+  def arguments(given):
+    covariates = series.Covariates(*map(given.get, COVARIATES))
+    return given['readings_BxLxW'], given['calendar_BxLxF'], None, covariates
+
+  def outputs(forecasts):
+    loc, scale = forecasts[1:]
+    own = forecasts.numbers
+    if kind == 'student_t':
+      numbers = [own[0] * scale + loc, own[1] * scale, own[2]]
+    elif kind == 'negative_binomial':
+      numbers = [own[0] * scale, own[1]]
+    else:
+      numbers = [x * scale + loc for x in own]
+    return {'numbers_BxLxHxO': jnp.stack(numbers, -1)}
+
+  model = model.clone(plan=export_devices.PLAN)
+  return _Model(model, bundle.params, inputs, outputs, arguments)
 
 
 def _plain(model):
@@ -202,7 +251,7 @@ def _whole(model):
   def run(params, inputs):
     variables = {'params': bundle_lib.nested(params)}
     state = _init(model, next(iter(inputs.values())).shape[0])
-    _, made = model.module.apply(variables, state, *inputs.values())
+    _, made = model.module.apply(variables, state, *model.arguments(inputs))
     return model.outputs(made)
 
   return Program('row', run, model.inputs(*_sizes('row')))
@@ -217,7 +266,7 @@ def _program(model, name):
   def run(params, inputs):
     variables = {'params': bundle_lib.nested(params)}
     state = jax.tree.unflatten(tree, [inputs[STATE + key] for key in leaves])
-    given = [inputs[key] for key in own]
+    given = model.arguments({key: inputs[key] for key in own})
     state, made = model.module.apply(variables, state, *given)
     new = {NEXT + key: x for key, x in _named(state).items()}
     return model.outputs(made) | new

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import onnx
 import onnx.reference
-import onnxruntime
 import pytest
 
 from rnn_jax import cells
@@ -19,7 +18,6 @@ from rnn_jax import errors
 from rnn_jax.data.text import chat_template
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import model as model_lib
-from rnn_jax.interop import request
 from rnn_jax.interop.formats import onnx as onnx_format
 from rnn_jax.interop.onnx import weights as weights_lib
 from rnn_jax.models import rounded_weights
@@ -27,7 +25,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import subprocesses
 from tests.support import bundles
 from tests.support import classifiers
-from tests.support import series
+from tests.support import graphs
 
 CELLS = sorted(
   module.name
@@ -79,6 +77,10 @@ VARIANTS = {
   },
   'Luong attention': {'options': {'attention': 'dot', 'attention_window': 5}},
   'coupled': {'options': {'preset': 'coupled'}},
+  'Mamba-3 with several inputs': {
+    'cell': 'mamba3',
+    'options': {'mimo_rank': 2, 'output_norm': True},
+  },
   'GRU that resets before': {'cell': 'gru', 'options': {'reset': 'before'}},
   'RWKV-7 with values of the first layer': {
     'cell': 'rwkv7',
@@ -102,54 +104,19 @@ def raw_config(cell='simple_rnn', layers=1):
   return raw
 
 
-def export(bundle, folder, **options):
-  """Exports and checks a bundle. Returns its folder."""
-  onnx_format.write(bundle, request.Target(folder, **options))
-  for path in folder.glob('*.onnx'):
-    onnx.checker.check_model(str(path), full_check=True)
-  return folder
-
-
-def open_graph(path):
-  options = onnxruntime.SessionOptions()
-  options.intra_op_num_threads = 1
-  # Products with weights in 8 bits otherwise round the other factor as well.
-  options.add_session_config_entry(
-    'session.qdq_matmulnbits_accuracy_level', '1'
-  )
-  return onnxruntime.InferenceSession(path, options)
-
-
-def begin(folder, B):
-  """The state before a row, as interface.json describes it."""
-  state = json.loads((folder / 'interface.json').read_text())['state']
-  return {
-    f'state.{name}': np.full(
-      [B if size == 'B' else size for size in x['shape']],
-      float(x['value']),
-      x['dtype'],
-    )
-    for name, x in state.items()
-  }
-
-
-def run(graph, state, **inputs):
-  """Returns (the state, the other outputs by name)."""
-  names = [output.name for output in graph.get_outputs()]
-  results = dict(zip(names, graph.run(names, {**state, **inputs}), strict=True))
-  state = {name: results.pop(f'next_{name}') for name in state}
-  return state, results
-
-
 def draw(B=2, vocabulary=V):
   return np.random.default_rng(0).integers(0, vocabulary, (B, L), np.int32)
 
 
 def differences(folder, tokens, wanted):
   """Differences of logits: of a row in parts, and of steps after the first."""
-  row, step = (open_graph(folder / f'{name}.onnx') for name in ('row', 'step'))
+  row, step = (
+    graphs.open_graph(folder / f'{name}.onnx') for name in ('row', 'step')
+  )
   steps, *rest = np.split(tokens, [CUT, L - 1], 1)
-  state, first = run(row, begin(folder, len(tokens)), tokens_BxL=steps)
+  state, first = graphs.run(
+    row, graphs.begin(folder, len(tokens)), tokens_BxL=steps
+  )
   made = []
   for graph, parts in (
     (row, rest),
@@ -157,7 +124,7 @@ def differences(folder, tokens, wanted):
   ):
     own, logits = state, [first['logits_BxLxV']]
     for part in parts:
-      own, results = run(graph, own, tokens_BxL=part)
+      own, results = graphs.run(graph, own, tokens_BxL=part)
       logits.append(results['logits_BxLxV'])
     made.append(relative(np.concatenate(logits, 1), wanted))
   return made
@@ -168,10 +135,19 @@ def relative(made, wanted):
   return np.abs(made - wanted).max() / np.abs(wanted).max()
 
 
+def by_reference(folder, tokens, wanted):
+  """Difference of the logits of a row, by ONNX's own evaluator."""
+  evaluator = onnx.reference.ReferenceEvaluator(onnx.load(folder / 'row.onnx'))
+  feeds = graphs.begin(folder, len(tokens)) | {'tokens_BxL': tokens}
+  (made,) = evaluator.run(['logits_BxLxV'], feeds)
+  return relative(made, wanted)
+
+
 def assert_same(bundle, folder):
   tokens = draw(vocabulary=bundle.tokenizer.size)
   wanted = bundles.logits(bundle, tokens)
   assert max(differences(folder, tokens, wanted)) < TOLERANCE
+  assert by_reference(folder, tokens, wanted) < TOLERANCE
 
 
 def operators(path):
@@ -182,7 +158,7 @@ def operators(path):
 @pytest.mark.parametrize('cell', CELLS)
 def test_a_cell(cell, tmp_path):
   bundle = bundles.make(raw_config(cell))
-  folder = export(bundle, tmp_path / 'model')
+  folder = graphs.export(bundle, tmp_path / 'model')
   assert_same(bundle, folder)
   wanted = OPERATORS.get(cell, 'LinearAttention')
   assert wanted in operators(folder / 'row.onnx')
@@ -196,7 +172,7 @@ def test_other_parts(name, tmp_path):
   raw.model.experts.update(variant.get('experts', {}))
   raw.cell.update(variant.get('options', {}))
   bundle = bundles.make(raw)
-  assert_same(bundle, export(bundle, tmp_path / 'model'))
+  assert_same(bundle, graphs.export(bundle, tmp_path / 'model'))
 
 
 @pytest.mark.parametrize(
@@ -204,33 +180,25 @@ def test_other_parts(name, tmp_path):
 )
 def test_an_older_opset_has_loops(cell, tmp_path):
   bundle = bundles.make(raw_config(cell))
-  folder = export(bundle, tmp_path / 'model', opset=21)
+  folder = graphs.export(bundle, tmp_path / 'model', opset=21)
   assert_same(bundle, folder)
   assert 'LinearAttention' not in operators(folder / 'row.onnx')
   assert 'Scan' in operators(folder / 'row.onnx')
   assert 'Scan' not in operators(folder / 'step.onnx')
 
 
-@pytest.mark.parametrize('cell', ('simple_rnn', 'attention'))
-def test_the_evaluator_of_onnx_agrees(cell, tmp_path):
-  bundle = bundles.make(raw_config(cell))
-  folder = export(bundle, tmp_path / 'model')
-  tokens = draw()
-  evaluator = onnx.reference.ReferenceEvaluator(onnx.load(folder / 'row.onnx'))
-  feeds = begin(folder, 2) | {'tokens_BxL': tokens}
-  (made,) = evaluator.run(['logits_BxLxV'], feeds)
-  assert relative(made, bundles.logits(bundle, tokens)) < TOLERANCE
-
-
 def test_a_model_always_gives_the_same_files(tmp_path):
   bundle = bundles.make(raw_config('attention'))
-  folders = [export(bundle, tmp_path / name) for name in ('a', 'b')]
+  folders = [
+    graphs.export(bundle, tmp_path / name / 'model') for name in ('a', 'b')
+  ]
   first, second = (
     {path.name: path.read_bytes() for path in folder.iterdir()}
     for folder in folders
   )
   assert first == second
   assert first.keys() == {
+    'README.md',
     'interface.json',
     'row.onnx',
     'step.onnx',
@@ -253,7 +221,7 @@ def rounded(params, form):
 @pytest.mark.parametrize('form', weights_lib.FORMATS[1:])
 def test_weights_of_fewer_bits(form, tmp_path):
   bundle = bundles.make(raw_config())
-  folder = export(bundle, tmp_path / 'model', dtype=form)
+  folder = graphs.export(bundle, tmp_path / 'model', dtype=form)
   tokens = draw()
   # Without the axis of layers a vector isn't a matrix.
   params = bundle.params
@@ -265,6 +233,7 @@ def test_weights_of_fewer_bits(form, tmp_path):
     bundle_lib.Bundle(bundle.config, bundle.tokenizer, params), tokens
   )
   assert max(differences(folder, tokens, wanted)) < TOLERANCE
+  assert by_reference(folder, tokens, wanted) < TOLERANCE
   full = bundles.logits(bundle, tokens)
   assert relative(wanted, full) > 10 * TOLERANCE
   size = (folder / 'weights.bin').stat().st_size
@@ -274,7 +243,7 @@ def test_weights_of_fewer_bits(form, tmp_path):
 
 def test_a_process_without_the_package_writes_the_same_text(tmp_path):
   bundle = bundles.make(raw_config(), tokenizer_lib.Bytes())
-  folder = export(bundle, tmp_path / 'model')
+  folder = graphs.export(bundle, tmp_path / 'model')
   assert {'generate.js', 'index.html'} < {
     path.name for path in folder.iterdir()
   }
@@ -298,13 +267,15 @@ def test_a_process_without_the_package_writes_the_same_text(tmp_path):
 
 def classify(folder, ids):
   """Probabilities after a row, which equal those after steps, if there are."""
-  state = begin(folder, len(ids))
-  _, made = run(open_graph(folder / 'row.onnx'), state, tokens_BxL=ids)
+  state = graphs.begin(folder, len(ids))
+  _, made = graphs.run(
+    graphs.open_graph(folder / 'row.onnx'), state, tokens_BxL=ids
+  )
   if not (folder / 'step.onnx').exists():
     return made
-  step = open_graph(folder / 'step.onnx')
+  step = graphs.open_graph(folder / 'step.onnx')
   for t in range(ids.shape[1]):
-    state, single = run(step, state, tokens_BxL=ids[:, t : t + 1])
+    state, single = graphs.run(step, state, tokens_BxL=ids[:, t : t + 1])
   for name, x in made.items():
     np.testing.assert_allclose(single[name], x, rtol=1e-4, atol=1e-6)
   return made
@@ -317,7 +288,7 @@ def test_a_classifier_of_texts(pooling, bidirectional, tmp_path):
   raw = classifiers.raw_texts(pooling=pooling, evidence=0.5)
   raw.model.update(bidirectional=bidirectional, block='residual', layers=1)
   bundle = bundles.make(raw, tokenizer_lib.Bytes())
-  folder = export(bundle, tmp_path / 'model')
+  folder = graphs.export(bundle, tmp_path / 'model')
   interface = json.loads((folder / 'interface.json').read_text())
   assert interface['classes'] == [*classifiers.CLASSES]
   assert (folder / 'step.onnx').exists() != bidirectional
@@ -337,7 +308,9 @@ def test_a_classifier_of_texts(pooling, bidirectional, tmp_path):
 def test_a_classifier_is_calibrated(tmp_path):
   bundle = bundles.make(classifiers.raw_texts(), tokenizer_lib.Bytes())
   bundle = dataclasses.replace(bundle, temperature=2.5)
-  made = classify(export(bundle, tmp_path / 'model'), draw(vocabulary=257))
+  made = classify(
+    graphs.export(bundle, tmp_path / 'model'), draw(vocabulary=257)
+  )
   wanted = jax.nn.softmax(made['logits_BxC'] / 2.5)
   np.testing.assert_allclose(made['probabilities_BxC'], wanted, rtol=1e-5)
 
@@ -361,11 +334,11 @@ def test_a_classifier_of_images(cell, model, tmp_path):
   raw.cell.update(options)
   raw.model.update(model)
   bundle = bundles.make(raw, tokenizer_lib.Bytes())
-  folder = export(bundle, tmp_path / 'model')
+  folder = graphs.export(bundle, tmp_path / 'model')
   rng = np.random.default_rng(0)
   pixels = rng.integers(0, 256, (3, 4, 4, 1)).astype(np.uint8)
-  graph = open_graph(folder / 'row.onnx')
-  _, made = run(graph, {}, image_BxHxWxC=pixels)
+  graph = graphs.open_graph(folder / 'row.onnx')
+  _, made = graphs.run(graph, {}, image_BxHxWxC=pixels)
   wanted = model_lib.Model(bundle).predict(pixels)
   for row, prediction in zip(made['probabilities_BxC'], wanted, strict=True):
     values = [*prediction.probabilities.values()]
@@ -377,11 +350,13 @@ def test_a_tagger_gives_labels_only(tmp_path):
   raw.data.update(tokenizer='characters', length=8, boundaries=(8,))
   raw.model.update(layers=1, width=8, mlp_width=0)
   bundle = bundles.make(raw, tokenizer_lib.Characters('abc'))
-  folder = export(bundle, tmp_path / 'model')
+  folder = graphs.export(bundle, tmp_path / 'model')
   interface = json.loads((folder / 'interface.json').read_text())
   ids = np.array([[interface['boundary'], 0, 2, 1, 1]], np.int32)
-  state = begin(folder, 1)
-  _, made = run(open_graph(folder / 'row.onnx'), state, tokens_BxL=ids)
+  state = graphs.begin(folder, 1)
+  _, made = graphs.run(
+    graphs.open_graph(folder / 'row.onnx'), state, tokens_BxL=ids
+  )
   logits = made['logits_BxLxV']
   assert logits.shape == (1, 5, interface['labels'])
   (wanted,) = model_lib.Model(bundle).predict('acbb')
@@ -389,61 +364,20 @@ def test_a_tagger_gives_labels_only(tmp_path):
   assert labels == wanted.labels
 
 
-@pytest.mark.parametrize('head', ('quantiles', 'student_t'))
-def test_a_forecaster(head, tmp_path):
-  raw = series.raw_config('gone', **{'task.head': head})
-  tokenizer = tokenizer_lib.Scales('window', False, {})
-  bundle = bundles.make(raw, tokenizer)
-  folder = export(bundle, tmp_path / 'model')
-  model = bundle_lib.make_task(bundle.config, tokenizer).model
-  W, _, H = bundle.config.data.widths
-  rng = np.random.default_rng(0)
-  readings = rng.normal(2, 1, (2, 6, W)).astype(np.float32)
-  readings[0, 2, 3:] = np.nan
-  calendar = np.zeros((2, 6, 0), np.float32)
-
-  @jax.jit
-  def forecasts(params):
-    state = model.apply({}, 2, method='init_state')
-    return model.apply({'params': params}, state, readings, calendar)[1]
-
-  wanted = forecasts(bundle.params)
-  row, step = (open_graph(folder / f'{name}.onnx') for name in ('row', 'step'))
-  state, made = run(
-    row,
-    begin(folder, 2),
-    readings_BxLxW=readings[:, :5],
-    calendar_BxLxF=calendar[:, :5],
-  )
-  _, last = run(
-    step,
-    state,
-    readings_BxLxW=readings[:, 5:],
-    calendar_BxLxF=calendar[:, 5:],
-  )
-  numbers = np.concatenate([x['numbers_BxLxHxO'] for x in (made, last)], 1)
-  assert numbers.shape == (2, 6, H, 3)
-  loc, scale = (np.asarray(x) for x in wanted[1:])
-  first = np.asarray(wanted.numbers[0]) * scale + loc
-  np.testing.assert_allclose(numbers[..., 0], first, rtol=1e-5, atol=1e-5)
-  third = np.asarray(wanted.numbers[2])
-  third = third if head == 'student_t' else third * scale + loc
-  np.testing.assert_allclose(numbers[..., 2], third, rtol=1e-5, atol=1e-5)
-
-
 def test_a_chat_template_comes_along(tmp_path):
   raw = raw_config()
   bundle = bundles.make(raw, tokenizer_lib.Bytes())
   template = chat_template.Template('{{ messages }}', {}, '')
   bundle.tokenizer.template = template
-  folder = export(bundle, tmp_path / 'model')
+  folder = graphs.export(bundle, tmp_path / 'model')
   text = (folder / 'chat_template.jinja').read_text()
   assert text == template.text
   metadata = onnx.load(folder / 'row.onnx').metadata_props
   stored = {entry.key: entry.value for entry in metadata}
   assert stored['chat_template'] == text
-  interface = json.loads((folder / 'interface.json').read_text())
-  assert json.loads(stored['interface']) == interface
+  for name in 'interface', 'tokenizer':
+    content = json.loads((folder / f'{name}.json').read_text())
+    assert json.loads(stored[name]) == content
 
 
 @pytest.mark.parametrize(
@@ -452,18 +386,19 @@ def test_a_chat_template_comes_along(tmp_path):
     ({'opset': 28}, '--opset=28: give 21 to 27'),
     ({'opset': 20, 'dtype': 'int8'}, '--opset=20: give 21 to 27'),
     ({'batch_size': 2}, "--batch_size is given, and this --format doesn't"),
+    ({'max_shard_size': '1GB'}, '--max_shard_size is given'),
     ({'platforms': ('cpu',)}, '--platforms is given'),
   ),
 )
 def test_bad_options_are_refused(options, message, tmp_path):
   bundle = bundles.make(raw_config())
   with pytest.raises(errors.InputError, match=message):
-    export(bundle, tmp_path / 'model', **options)
+    graphs.export(bundle, tmp_path / 'model', **options)
   assert not [*tmp_path.iterdir()]
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
   monkeypatch.setattr(onnx_format, 'PACKAGE', 'not_installed')
   with pytest.raises(errors.InputError, match=r"pip install 'rnn_jax\[onnx\]'"):
-    export(bundles.make(raw_config()), tmp_path / 'model')
+    graphs.export(bundles.make(raw_config()), tmp_path / 'model')
   assert not [*tmp_path.iterdir()]

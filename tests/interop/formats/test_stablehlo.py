@@ -72,6 +72,8 @@ def test_a_process_without_the_package_writes_the_most_likely_tokens(tmp_path):
   assert interface['inputs']['token_B'] == 'int32[2]'
   assert interface['outputs']['logits_BxV'] == 'float32[2, 21]'
   assert (interface['vocabulary'], interface['boundary']) == (21, 20)
+  card = (folder / 'README.md').read_text()
+  assert '--format=stablehlo --batch_size=2 --platforms=cpu,cuda' in card
   params = interface['inputs']['params']
   stored = tensors.read(folder / 'parameters.safetensors')
   assert params == {k: f'{x.dtype}{[*x.shape]}' for k, x in stored.items()}
