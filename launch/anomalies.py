@@ -42,9 +42,9 @@ FALSE_ALARMS = flags.DEFINE_float(
 def main(argv):
   from rnn_jax import config as config_lib
   from rnn_jax.inference import anomalies
-  from rnn_jax.inference import forecast
   from rnn_jax.inference import model as model_lib
   from rnn_jax.inference import predict_output
+  from rnn_jax.inference import series_streams
   from rnn_jax.runs import workdir as workdir_lib
   from rnn_jax.system import streams
 
@@ -52,7 +52,7 @@ def main(argv):
   if not OUTPUT.value:
     streams.stdout_is_the_result()
   config = config_lib.parse(workdir_lib.load_config(WORKDIR.value))
-  forecast.check_forecasts(config)
+  series_streams.check_forecasts(config)
   predict_output.check(OUTPUT.value)
   with predict_output.opened(OUTPUT.value) as write:
     detector = model_lib.load(WORKDIR.value, CHECKPOINT.value).detector

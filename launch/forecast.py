@@ -60,6 +60,7 @@ def main(argv):
   from rnn_jax.inference import forecast_rows
   from rnn_jax.inference import model as model_lib
   from rnn_jax.inference import predict_output
+  from rnn_jax.inference import series_streams
   from rnn_jax.runs import workdir as workdir_lib
   from rnn_jax.system import streams
 
@@ -67,7 +68,7 @@ def main(argv):
   if not OUTPUT.value:
     streams.stdout_is_the_result()
   config = config_lib.parse(workdir_lib.load_config(WORKDIR.value))
-  forecast.check_forecasts(config)
+  series_streams.check_forecasts(config)
   levels = _levels() or config.task.quantiles
   horizon = HORIZON.value or config.data.horizon
   predict_output.check(OUTPUT.value)

@@ -19,13 +19,13 @@ from rnn_jax.data.series import examples
 from rnn_jax.evaluation.forecasting import comparison
 from rnn_jax.evaluation.forecasting import forecasts as forecasts_lib
 from rnn_jax.inference import forecast as forecast_lib
-from rnn_jax.inference import series_rows
+from rnn_jax.inference import series_widths
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import activity
 from rnn_jax.training import evaluate
 
 NAME = 'model'
-TOGETHER = series_rows.WIDTHS[-1]  # series that are read together
+TOGETHER = series_widths.WIDTHS[-1]  # series that are read together
 SHOWN = 'smape', 'mase', 'rmsse', 'owa', 'wql', 'msis', 'coverage'
 
 

@@ -33,8 +33,9 @@ from rnn_jax.data.series import examples
 from rnn_jax.data.series import panel as panel_lib
 from rnn_jax.data.series import tables
 from rnn_jax.data.text import documents as documents_lib
-from rnn_jax.inference import forecast
-from rnn_jax.inference import series_rows
+from rnn_jax.inference import series_steps
+from rnn_jax.inference import series_streams
+from rnn_jax.inference import series_widths
 from rnn_jax.models import forecast_heads
 from rnn_jax.models import series as model_lib
 from rnn_jax.runs import bundle as bundle_lib
@@ -47,7 +48,7 @@ DISTRIBUTIONS = 'quantiles', 'student_t'  # heads that forecast one
 FLAT = 1e-6  # the least scale of a tail, in widths of all levels
 
 
-class Detector(forecast.Forecaster):
+class Detector(series_streams.StreamReader):
   """A trained forecaster that scores readings.
 
   Args:
@@ -67,7 +68,7 @@ class Detector(forecast.Forecaster):
         'readings of one column are scored: train on each by itself',
       )
 
-  def score(self, stream: forecast.Stream, reading: float) -> float:
+  def score(self, stream: series_streams.Stream, reading: float) -> float:
     """Returns the score of a stream's next reading.
 
     Raises:
@@ -92,7 +93,7 @@ class Detector(forecast.Forecaster):
     Raises:
       InputError: a series has no reading, or as `observe`.
     """
-    found, together = [], series_rows.WIDTHS[-1]
+    found, together = [], series_widths.WIDTHS[-1]
     with activity.doing('scoring', len(series), 'series') as done:
       for first in range(0, len(series), together):
         part = series[first : first + together]
@@ -137,9 +138,9 @@ class Detector(forecast.Forecaster):
 
   def _known(self, stream, first):
     """Returns what AT_ONCE steps know of the readings after each, NxHxK."""
-    stop = first + series_rows.AT_ONCE
+    stop = first + series_steps.AT_ONCE
     if (own := stream.covariates) is None:
-      return np.zeros((series_rows.AT_ONCE, self.horizon, 0), np.float32)
+      return np.zeros((series_steps.AT_ONCE, self.horizon, 0), np.float32)
     return self.covariates.steps(own, first, stop).known_LxHxK
 
   def _trained(self, values_N):
@@ -304,10 +305,10 @@ def _plain(number):
 def read(
   model: model_lib.Forecaster,
   params: PyTree,
-  carry: series_rows.Carry,
-  given: series_rows.Given,
+  carry: series_steps.Carry,
+  given: series_steps.Given,
   known_NxBxHxK: jax.Array,
-) -> tuple[series_rows.Carry, jax.Array]:
+) -> tuple[series_steps.Carry, jax.Array]:
   """Reads rows' readings, and forecasts the next one after each.
 
   Args:
@@ -324,17 +325,17 @@ def read(
 
   def advance(n, inputs):
     carry, made = inputs
-    carry = series_rows.step(model, params, carry, given, n)
+    carry = series_steps.step(model, params, carry, given, n)
     after = given
     if given.covariates is not None:
       after = given._replace(
         covariates=given.covariates._replace(known_BxHxK=known_NxBxHxK[n])
       )
-    numbers_BxOxH, *units = series_rows.ahead(model, params, carry, after)
+    numbers_BxOxH, *units = series_steps.ahead(model, params, carry, after)
     numbers = [numbers_BxOxH[..., 0], *(x[:, :1] for x in units)]
     return carry, made.at[n].set(jnp.concatenate(numbers, 1))
 
   outputs = model.bind({}).numbers.outputs
-  made = jnp.zeros((series_rows.AT_ONCE, len(given.count_B), outputs + 2))
+  made = jnp.zeros((series_steps.AT_ONCE, len(given.count_B), outputs + 2))
   count = jnp.max(given.count_B)
   return jax.lax.fori_loop(0, count, advance, (carry, made))

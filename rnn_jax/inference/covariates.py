@@ -25,7 +25,7 @@ NONE: Given = types.MappingProxyType({})
 
 
 class Named(Protocol):
-  """Of panel.Series and forecast.Stream."""
+  """Of panel.Series and series_streams.Stream."""
 
   @property
   def name(self) -> str: ...
@@ -34,7 +34,7 @@ class Named(Protocol):
 
 
 class Stream(Named, Protocol):
-  """Of forecast.Stream."""
+  """Of series_streams.Stream."""
 
   @property
   def count(self) -> int: ...

@@ -44,6 +44,7 @@ from rnn_jax.inference import predict as predict_lib
 from rnn_jax.inference import readings as readings_lib
 from rnn_jax.inference import sampling
 from rnn_jax.inference import score as score_lib
+from rnn_jax.inference import series_streams
 from rnn_jax.inference import surprise
 from rnn_jax.inference import text as text_lib
 from rnn_jax.models import packed_weights
@@ -327,7 +328,7 @@ class Model:
     made = model.forecasts(series, horizon, quantiles, sampling)
     return pd.DataFrame(forecast_rows.rows(made, data.id, data.time))
 
-  def begin(self, history: Any, future: Any = None) -> forecast_lib.Stream:
+  def begin(self, history: Any, future: Any = None) -> series_streams.Stream:
     """Begins a stream: reads a series up to its end.
 
     Args:
@@ -349,7 +350,7 @@ class Model:
 
   def begin_all(
     self, frame: Any, future: Any = None
-  ) -> list[forecast_lib.Stream]:
+  ) -> list[series_streams.Stream]:
     """Begins a stream for each series of a table, which are read together.
 
     Args:
@@ -364,14 +365,14 @@ class Model:
 
   def observe(
     self,
-    state: forecast_lib.Stream,
+    state: series_streams.Stream,
     reading: readings_lib.Reading,
     *,
     known: covariates_lib.Given = covariates_lib.NONE,
     observed: covariates_lib.Given = covariates_lib.NONE,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
-  ) -> tuple[forecast_lib.Stream, forecast_rows.Forecast]:
+  ) -> tuple[series_streams.Stream, forecast_rows.Forecast]:
     """Takes the next reading of a stream.
 
     It equals, bit for bit, reading the series from its start.
@@ -407,14 +408,14 @@ class Model:
 
   def observe_all(
     self,
-    states: Sequence[forecast_lib.Stream],
+    states: Sequence[series_streams.Stream],
     readings: Sequence[readings_lib.Reading],
     *,
     known: Sequence[covariates_lib.Given] | None = None,
     observed: Sequence[covariates_lib.Given] | None = None,
     horizon: int | None = None,
     quantiles: Sequence[float] | None = None,
-  ) -> tuple[list[forecast_lib.Stream], list[forecast_rows.Forecast]]:
+  ) -> tuple[list[series_streams.Stream], list[forecast_rows.Forecast]]:
     """Takes the next reading of each of many streams, which run together.
 
     Each equals, bit for bit, what `observe` makes of it.
@@ -487,7 +488,9 @@ class Model:
     found = self.detector.scores(self.detector.panel(frame).series)
     return anomalies_lib.threshold(found, false_alarms)
 
-  def anomaly_score(self, state: forecast_lib.Stream, reading: float) -> float:
+  def anomaly_score(
+    self, state: series_streams.Stream, reading: float
+  ) -> float:
     """Returns the score of the next reading of a stream, before `observe`.
 
     Args:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnn_jax.inference import series_rows
+from rnn_jax.inference import series_steps
 from rnn_jax.models import series as series_lib
 
 PyTree = Any
@@ -46,7 +47,7 @@ class Ahead(NamedTuple):
 
 def draw(
   reader: series_rows.Reader,
-  carry: series_rows.Carry,
+  carry: series_steps.Carry,
   ahead: Ahead,
   keys: tuple[int, str, int],
 ) -> np.ndarray:
@@ -75,7 +76,7 @@ def _draw(
   model: series_lib.Forecaster,
   params: PyTree,
   words_3: jax.Array,
-  carry: series_rows.Carry,
+  carry: series_steps.Carry,
   ahead: Ahead,
 ) -> jax.Array:
   """Returns the paths, LxP."""
@@ -92,17 +93,17 @@ def _draw(
     (carry, y_P), (n, calendar_F, inputs_C, known_HxK) = before, inputs
     covariates = None
     if model.reads_covariates:
-      covariates = series_rows.Covariates(
+      covariates = series_steps.Covariates(
         rows(known_HxK), rows(inputs_C)[None], rows(ahead.categories_S)
       )
-    given = series_rows.Given(
+    given = series_steps.Given(
       y_P[None, :, None],
       rows(calendar_F)[None],
       jnp.full(P, n > 0, jnp.int32),
       covariates,
     )
-    carry = series_rows.step(model, params, carry, given, 0)
-    made = series_rows.ahead(model, params, carry, given)
+    carry = series_steps.step(model, params, carry, given, 0)
+    made = series_steps.ahead(model, params, carry, given)
     keys = jax.vmap(lambda key: jax.random.fold_in(key, n))(keys_P)
     y_P = jax.vmap(head.draw)(keys, *(x[..., 0] for x in made))
     return (carry, y_P), y_P

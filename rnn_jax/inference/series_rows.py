@@ -1,14 +1,8 @@
-"""Rows of series that are read together: B rows, each up to N readings a call.
+"""Rows of series on the host, which read any number of readings together.
 
-    blank   rows of which nothing was read
-    read    readings into rows, step by step, and the forecast after each
-
-A step adds a row's numbers in an order that doesn't depend on the number of
-rows (ops/fixed_order), so that a series has the same bits by itself and
-among hundreds. `Reader` has a program for each of a few widths, of one reading
-and of several. Before it uses one, it compares its rows with those of the next
-narrower width, and of several readings: where XLA's own kernels add in another
-order, as on a GPU, it isn't used.
+`Reader` has a program for each of a few widths (series_widths.py), of one
+reading and of several. What rows read is cut into calls of AT_ONCE readings;
+rows of about the same length share a call.
 """
 
 import functools
@@ -19,61 +13,14 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from rnn_jax.inference import series_steps
+from rnn_jax.inference import series_widths
 from rnn_jax.models import series as series_lib
-from rnn_jax.ops import fixed_order
 
-AT_ONCE = 64  # N
-WIDTHS = 1, 16, 256  # B
-COMPARED = 3  # readings of each row that `Reader` compares
 NOTHING = np.zeros((0, 0), np.float32)
 PyTree = Any
-
-
-class Carry(NamedTuple):
-  """What series carry from reading to reading.
-
-  Attributes:
-    window_BxTxW: the last W readings of each target, scaled; NaN is missing.
-    state: of the model.
-    x_BxD: the head's input after the last reading.
-  """
-
-  window_BxTxW: Any
-  state: PyTree
-  x_BxD: Any
-
-
-class Covariates(NamedTuple):
-  """What B rows know besides readings, see data/series/covariates.py.
-
-  Attributes:
-    known_BxHxK: of the readings after the last one.
-    inputs_NxBxC: of each reading.
-    categories_BxS: of the series.
-  """
-
-  known_BxHxK: Any
-  inputs_NxBxC: Any
-  categories_BxS: Any
-
-
-class Given(NamedTuple):
-  """Readings of B rows, the first `count_B` of N.
-
-  Attributes:
-    readings_NxBxT: scaled; NaN is missing.
-    calendar_NxBxF: the calendar of the reading after each.
-    count_B: how many are read; 0: the row stays as it is.
-    covariates: None: the model reads none.
-  """
-
-  readings_NxBxT: Any
-  calendar_NxBxF: Any
-  count_B: Any
-  covariates: Covariates | None = None
 
 
 class Rows(NamedTuple):
@@ -96,14 +43,6 @@ class Rows(NamedTuple):
   categories_BxS: np.ndarray = NOTHING
 
 
-class Result(NamedTuple):
-  """Of each row the head's numbers, in units of `scale_BxH` from `loc_BxH`."""
-
-  numbers_BxOxH: Any
-  loc_BxH: Any
-  scale_BxH: Any
-
-
 class Chunk(NamedTuple):
   """What a program made of the next readings of some rows.
 
@@ -118,7 +57,7 @@ class Chunk(NamedTuple):
   order: np.ndarray
   place: int
   ends: bool
-  carry: Carry
+  carry: series_steps.Carry
   result: Any
 
 
@@ -126,131 +65,14 @@ class Part(NamedTuple):
   """What some rows have become: their numbers, and a row for each, or more."""
 
   order: np.ndarray
-  carry: Carry
+  carry: series_steps.Carry
 
 
 # Of the rows' numbers and the place of their first reading.
-Program = Callable[[np.ndarray, int, Carry, Given], tuple[Carry, Any]]
-
-
-def blank(model: series_lib.Forecaster, B: int) -> Carry:
-  """Returns B rows of which nothing was read."""
-  return Carry(
-    jnp.full((B, model.sizes.targets, model.sizes.window), jnp.nan),
-    model.apply({}, B, method='init_state'),
-    jnp.zeros((B, model.features_width)),
-  )
-
-
-def axes(model: series_lib.Forecaster) -> Carry:
-  """Returns the axis of the rows of each array of a Carry."""
-  state = jax.tree.map(
-    lambda names: names.split('x').index('B'), model.bind({}).state_axes()
-  )
-  return Carry(0, state, 0)
-
-
-def read(
-  model: series_lib.Forecaster, params: PyTree, carry: Carry, given: Given
-) -> tuple[Carry, Result]:
-  """Reads each row's readings, step by step.
-
-  Args:
-    model: the forecaster.
-    params: its parameters.
-    carry: of B rows.
-    given: their readings; if N is 1 each row reads its one.
-
-  Returns:
-    (carry, the forecasts after the last reading of each row).
-  """
-
-  if len(given.readings_NxBxT) == 1:
-    carry = _next(model, params, carry, given, 0)
-  else:
-    carry = jax.lax.fori_loop(
-      0,
-      jnp.max(given.count_B),
-      lambda n, carry: step(model, params, carry, given, n),
-      carry,
-    )
-  return carry, ahead(model, params, carry, given)
-
-
-def step(
-  model: series_lib.Forecaster,
-  params: PyTree,
-  carry: Carry,
-  given: Given,
-  n: jax.Array,
-) -> Carry:
-  """Reads the n-th reading of each row that has one; arguments as of `read`."""
-  live_B = n < given.count_B
-  return jax.tree.map(
-    lambda axis, new, old: jnp.where(_along(live_B, axis, new.ndim), new, old),
-    axes(model),
-    _next(model, params, carry, given, n),
-    carry,
-  )
-
-
-def _next(model, params, carry, given, n):
-  """Reads the n-th reading of each row."""
-  reading_BxTx1 = given.readings_NxBxT[n][..., None]
-  last_BxTxW = carry.window_BxTxW[..., 1:]
-  window_BxTxW = jnp.concatenate([last_BxTxW, reading_BxTx1], 2)
-  calendar_Bx1xF = given.calendar_NxBxF[n][:, None]
-  inputs = _seen(window_BxTxW), calendar_Bx1xF, None, _inputs(given, n)
-  state, x_Bx1xD = _apply(model, params, 'features', carry.state, *inputs)
-  return Carry(window_BxTxW, state, x_Bx1xD[:, 0].astype(jnp.float32))
-
-
-def ahead(
-  model: series_lib.Forecaster, params: PyTree, carry: Carry, given: Given
-) -> Result:
-  """Returns the forecasts after the last reading of each row."""
-  known = None
-  if given.covariates is not None:
-    known_Bx1xHxK = given.covariates.known_BxHxK[:, None]
-    known = series_lib.Covariates(known_Bx1xHxK, None, None)
-  inputs = carry.x_BxD[:, None], _seen(carry.window_BxTxW), known
-  made = _apply(model, params, 'forecasts', *inputs)
-  numbers_BxOxH = jnp.stack([each[:, 0] for each in made.numbers], 1)
-  return Result(numbers_BxOxH, made.loc_BxLxH[:, 0], made.scale_BxLxH[:, 0])
-
-
-def _seen(window_BxTxW):
-  """Returns what one step sees."""
-  return window_BxTxW.reshape(len(window_BxTxW), 1, -1)
-
-
-def _apply(model, params, method, *inputs):
-  run = functools.partial(model.apply, {'params': params}, method=method)
-  rows = len(jax.tree.leaves(inputs)[-1])
-  return fixed_order.evaluate(run, *inputs, rows=rows)
-
-
-def _inputs(given, n):
-  """Returns the covariates of the n-th readings, B rows of one step."""
-  if given.covariates is None:
-    return None
-  _, inputs_NxBxC, categories_BxS = given.covariates
-  return series_lib.Covariates(
-    None, inputs_NxBxC[n][:, None], categories_BxS[:, None]
-  )
-
-
-def _along(x_B, axis, ndim):
-  return x_B.reshape([-1 if n == axis else 1 for n in range(ndim)])
-
-
-_blank = jax.jit(blank, static_argnums=(0, 1))
-
-
-@functools.lru_cache
-def _program(model):
-  """Returns `read` of a model, compiled; its hash takes long for each call."""
-  return jax.jit(functools.partial(read, model))
+Program = Callable[
+  [np.ndarray, int, series_steps.Carry, series_steps.Given],
+  tuple[series_steps.Carry, Any],
+]
 
 
 class Reader:
@@ -263,22 +85,22 @@ class Reader:
 
   def __init__(self, model: series_lib.Forecaster, params: PyTree) -> None:
     self.model, self.params = model, params
-    self._axes = axes(model)
+    self._axes = series_steps.axes(model)
     self._read = _program(model)
-    self._agree: dict[int, bool] = {WIDTHS[0]: True}
+    self.widths = series_widths.Widths(model, self._run, self._fresh_rows)
 
   @functools.cached_property
-  def fresh(self) -> Carry:
+  def fresh(self) -> series_steps.Carry:
     """A row of which nothing was read."""
     return jax.device_get(_blank(self.model, 1))
 
   def read(
     self,
-    carry: Carry,
+    carry: series_steps.Carry,
     rows: Rows,
     at_B: np.ndarray | None = None,
     meanwhile: Callable[[], None] = lambda: None,
-  ) -> tuple[list[Part], Result]:
+  ) -> tuple[list[Part], series_steps.Result]:
     """Reads each row's readings to their end.
 
     Args:
@@ -298,7 +120,9 @@ class Reader:
     ]
     meanwhile()
     shapes = [(len(rows.count_B), *x.shape[1:]) for x in ended[0].result]
-    result = Result(*(np.empty(shape, np.float32) for shape in shapes))
+    result = series_steps.Result(
+      *(np.empty(shape, np.float32) for shape in shapes)
+    )
     parts = []
     for chunk in ended:
       own, made = _on_host((chunk.carry, chunk.result))
@@ -310,7 +134,7 @@ class Reader:
   def chunks(
     self,
     program: Program,
-    carry: Carry,
+    carry: series_steps.Carry,
     rows: Rows,
     at_B: np.ndarray | None = None,
   ) -> Iterator[Chunk]:
@@ -330,10 +154,11 @@ class Reader:
       # Padding is some of these rows again, which read nothing.
       part = self.take(carry, at_B[np.resize(order, width)])
       longest = max(1, int(rows.count_B[order[0]]))
-      for place in range(0, longest, AT_ONCE):
+      for place in range(0, longest, series_steps.AT_ONCE):
         given = self.part(rows, order, place, width)
         part, result = program(order, place, part, given)
-        yield Chunk(order, place, place + AT_ONCE >= longest, part, result)
+        ends = place + series_steps.AT_ONCE >= longest
+        yield Chunk(order, place, ends, part, result)
 
   def parts(self, count: int) -> Iterator[tuple[int, int]]:
     """Yields (first row, width) of the calls that read `count` rows.
@@ -342,23 +167,27 @@ class Reader:
     """
     first = 0
     while first < count:
-      width = self._widest(2 * (count - first))
+      width = self.widths.widest(2 * (count - first))
       yield first, width
       first += width
 
-  def join(self, carries: Sequence[Carry]) -> Carry:
+  def join(self, carries: Sequence[series_steps.Carry]) -> series_steps.Carry:
     """Returns the rows of all."""
     return jax.tree.map(
       lambda axis, *rows: np.concatenate(rows, axis), self._axes, *carries
     )
 
-  def take(self, carry: Carry, rows: np.ndarray) -> Carry:
+  def take(
+    self, carry: series_steps.Carry, rows: np.ndarray
+  ) -> series_steps.Carry:
     """Returns some rows, a copy."""
     return jax.tree.map(
       lambda axis, x: np.take(x, rows, axis), self._axes, carry
     )
 
-  def put(self, carry: Carry, rows: np.ndarray, new: Carry) -> None:
+  def put(
+    self, carry: series_steps.Carry, rows: np.ndarray, new: series_steps.Carry
+  ) -> None:
     """Puts the first rows of `new` into the place of some rows."""
     first = slice(len(rows))
 
@@ -369,36 +198,21 @@ class Reader:
     jax.tree.map(put, self._axes, carry, new)
 
   def put_parts(
-    self, carry: Carry, at_B: np.ndarray, parts: Sequence[Part]
+    self, carry: series_steps.Carry, at_B: np.ndarray, parts: Sequence[Part]
   ) -> None:
     """Puts what B rows have become into the place of some rows."""
     for part in parts:
       self.put(carry, at_B[part.order], part.carry)
 
-  def row(self, parts: Sequence[Part], n: int) -> Carry:
+  def row(self, parts: Sequence[Part], n: int) -> series_steps.Carry:
     """Returns what row `n` has become, a copy."""
     for part in parts:
       if len(at := np.flatnonzero(part.order == n)):
         return self.take(part.carry, at)
     raise IndexError(f'n={n}')
 
-  def _first(self, carry):
-    """Returns views of arrays whose first axis is that of the rows."""
-    return jax.tree.map(
-      lambda axis, x: np.moveaxis(x, axis, 0), self._axes, carry
-    )
-
-  def _widest(self, most):
-    """Returns the widest usable width up to `most`, at least 1."""
-    usable = 1
-    for width in WIDTHS:
-      if width > most:
-        break
-      if width not in self._agree:
-        self._agree[width] = self._compare(usable, width)
-      if self._agree[width]:
-        usable = width
-    return usable
+  def _fresh_rows(self, count):
+    return self.take(self.fresh, np.zeros(count, int))
 
   def _start(self, order, place, carry, given):
     del order, place
@@ -411,7 +225,7 @@ class Reader:
 
   def part(
     self, rows: Rows, order: np.ndarray, place: int, width: int
-  ) -> Given:
+  ) -> series_steps.Given:
     """Returns some readings of some rows, of `width` rows.
 
     Args:
@@ -420,9 +234,10 @@ class Reader:
       place: of the first reading of each.
       width: at least as many; what comes after these rows reads nothing.
     """
-    own_B = np.clip(rows.count_B[order] - place, 0, AT_ONCE)
-    N = 1 if (own_B == 1).all() and self._reads_one else AT_ONCE
-    given = self._blank_given(width, N)
+    own_B = np.clip(rows.count_B[order] - place, 0, series_steps.AT_ONCE)
+    single = (own_B == 1).all() and self.widths.reads_one
+    N = 1 if single else series_steps.AT_ONCE
+    given = series_steps.nothing(self.model, N, width)
     given.count_B[: len(order)] = own_B
     # Of each reading its row here, its step, and its place in `rows`.
     row_M = np.repeat(np.arange(len(order)), own_B)
@@ -438,102 +253,17 @@ class Reader:
       categories_BxS[: len(order)] = rows.categories_BxS[order]
     return given
 
-  def _blank_given(self, width, N):
-    """Returns rows that read nothing."""
-    sizes, steps = self.model.sizes, (N, width)
-    given = Given(
-      np.zeros((*steps, sizes.targets), np.float32),
-      np.zeros((*steps, sizes.calendar), np.float32),
-      np.zeros(width, np.int32),
-    )
-    if not self.model.reads_covariates:
-      return given
-    return given._replace(
-      covariates=Covariates(
-        np.zeros((width, sizes.horizon, sizes.known), np.float32),
-        np.zeros((*steps, sizes.inputs), np.float32),
-        np.zeros((width, len(sizes.categories)), np.int32),
-      )
-    )
 
-  @functools.cached_property
-  def _reads_one(self):
-    """Whether a program of one reading has the bits of that of several."""
-    given = self._samples(1)
-    return self._together(given) == self._one_by_one(given)
+_blank = jax.jit(series_steps.blank, static_argnums=(0, 1))
 
-  def _compare(self, narrow, wide):
-    """Returns whether rows have the same bits at two widths."""
-    given = self._samples(wide)
-    made = self._together(given)
-    if self._reads_one and self._one_by_one(given) != made:
-      return False
-    firsts = range(0, wide, narrow)
-    parts = (self._together(_some(given, n, n + narrow)) for n in firsts)
-    return made == [row for part in parts for row in part]
 
-  def _samples(self, width):
-    """Returns COMPARED drawn readings of so many rows."""
-    rng = np.random.default_rng(0)
-
-    def sample(like):
-      if like.dtype == np.int32:
-        return like
-      return rng.normal(size=like.shape).astype(np.float32)
-
-    given = jax.tree.map(sample, self._blank_given(width, AT_ONCE))
-    return given._replace(count_B=np.full(width, COMPARED, np.int32))
-
-  def _together(self, given):
-    """Returns the bits of each row that reads its readings in a call."""
-    return self._bits(*self._run(self._fresh_rows(given), given))
-
-  def _one_by_one(self, given):
-    """Returns them of rows that read one reading in each call."""
-    carry, result = self._fresh_rows(given), None
-    for n in range(COMPARED):
-      carry, result = self._run(carry, _one(given, n))
-    return self._bits(carry, result)
-
-  def _fresh_rows(self, given):
-    return self.take(self.fresh, np.zeros(len(given.count_B), int))
-
-  def _bits(self, carry, result):
-    carry, result = jax.device_get((carry, result))
-    leaves = [*jax.tree.leaves(self._first(carry)), *result]
-    return [[x[n].tobytes() for x in leaves] for n in range(len(leaves[0]))]
+@functools.lru_cache
+def _program(model):
+  """Returns `read` of a model, compiled; its hash takes long for each call."""
+  return jax.jit(functools.partial(series_steps.read, model))
 
 
 def _on_host(tree):
   """Returns arrays of NumPy; jax.device_get takes longer on a CPU."""
   with jax.transfer_guard_device_to_host('allow'):
     return jax.tree.map(np.asarray, tree)
-
-
-def _some(given, start, stop):
-  """Returns the rows from one to before another."""
-  own = slice(start, stop)
-  readings_NxBxT, calendar_NxBxF, count_B, covariates = given
-  if covariates is not None:
-    known_BxHxK, inputs_NxBxC, categories_BxS = covariates
-    covariates = Covariates(
-      known_BxHxK[own], inputs_NxBxC[:, own], categories_BxS[own]
-    )
-  return Given(
-    readings_NxBxT[:, own], calendar_NxBxF[:, own], count_B[own], covariates
-  )
-
-
-def _one(given, n):
-  """Returns the n-th reading of each row."""
-  own = slice(n, n + 1)
-  covariates = given.covariates
-  if covariates is not None:
-    inputs_NxBxC = covariates.inputs_NxBxC[own]
-    covariates = covariates._replace(inputs_NxBxC=inputs_NxBxC)
-  return Given(
-    given.readings_NxBxT[own],
-    given.calendar_NxBxF[own],
-    np.ones_like(given.count_B),
-    covariates,
-  )

@@ -6,7 +6,7 @@
             float64; the covariates of these and later times, float32
 
 A part is what a stream reads at once. Read again after a state, parts give the
-bits that the stream had (inference/series_rows.py).
+bits that the stream had (inference/series_streams.py).
 """
 
 import hashlib
@@ -18,7 +18,7 @@ import numpy as np
 import safetensors.numpy
 
 from rnn_jax.data.series import scaling
-from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.inference import series_streams
 from rnn_jax.serving import states
 
 SHA256 = 32  # bytes
@@ -26,20 +26,20 @@ SIZES = '<4q'  # that begin a part
 NOTHING = np.zeros((0, 0), '<f4')
 
 
-def like(model: forecast_lib.Forecaster) -> forecast_lib.Stream:
+def like(model: series_streams.StreamReader) -> series_streams.Stream:
   """Returns a stream of a model, by which states are put together."""
-  return forecast_lib.Stream(
+  return series_streams.Stream(
     '',
     0,
     0,
     scaling.Scale(),
     model.reader.fresh,
-    forecast_lib.NOTHING,
+    series_streams.NOTHING,
     model.covariates.like,
   )
 
 
-def dump(stream: forecast_lib.Stream) -> bytes:
+def dump(stream: series_streams.Stream) -> bytes:
   """Returns the state of a stream, without its forecast."""
   leaves = jax.tree.leaves(_tree(stream))
   arrays = {
@@ -55,7 +55,9 @@ def dump(stream: forecast_lib.Stream) -> bytes:
   return hashlib.sha256(content).digest() + content
 
 
-def load(state: bytes, like: forecast_lib.Stream) -> forecast_lib.Stream | None:
+def load(
+  state: bytes, like: series_streams.Stream
+) -> series_streams.Stream | None:
   """Returns the stream of a state, without its forecast; None: it is damaged.
 
   Args:
@@ -80,7 +82,7 @@ def load(state: bytes, like: forecast_lib.Stream) -> forecast_lib.Stream | None:
   )
 
 
-def dump_part(stream: forecast_lib.Stream, values_NxT: np.ndarray) -> bytes:
+def dump_part(stream: series_streams.Stream, values_NxT: np.ndarray) -> bytes:
   """Returns what a stream is about to read."""
   own, moving_MxC = stream.covariates, NOTHING
   if own is not None:
@@ -90,8 +92,8 @@ def dump_part(stream: forecast_lib.Stream, values_NxT: np.ndarray) -> bytes:
 
 
 def replay(
-  stream: forecast_lib.Stream, parts: Sequence[bytes]
-) -> tuple[forecast_lib.Stream, np.ndarray]:
+  stream: series_streams.Stream, parts: Sequence[bytes]
+) -> tuple[series_streams.Stream, np.ndarray]:
   """Returns (a stream that knows what parts have, the readings of these).
 
   Args:

@@ -17,10 +17,10 @@ from typing import NamedTuple
 from typing import Protocol
 
 from rnn_jax import errors
-from rnn_jax.inference import series_rows
+from rnn_jax.inference import series_steps
 from rnn_jax.serving import database
 
-JOURNAL = series_rows.AT_ONCE  # readings, which one call reads again
+JOURNAL = series_steps.AT_ONCE  # readings, which one call reads again
 SCHEMA = """
 create table if not exists streams (
   owner text not null, id text not null, model text not null,

@@ -17,8 +17,8 @@ from rnn_jax.data.series import fields
 from rnn_jax.data.series import frequency as frequency_lib
 from rnn_jax.data.series import panel
 from rnn_jax.inference import covariates as covariates_lib
-from rnn_jax.inference import forecast as forecast_lib
 from rnn_jax.inference import readings as readings_lib
+from rnn_jax.inference import series_streams
 
 EPOCH = datetime.datetime(1970, 1, 1)
 MICROSECOND = datetime.timedelta(microseconds=1)
@@ -56,7 +56,7 @@ NOTHING = Besides()
 
 
 def history(
-  model: forecast_lib.Forecaster,
+  model: series_streams.StreamReader,
   name: str,
   times: Sequence[Time] | None,
   readings: Sequence[readings_lib.Reading],
@@ -130,14 +130,14 @@ def _covariates(model, start, places_N, besides, most):
 
 
 def following(
-  model: forecast_lib.Forecaster,
-  stream: forecast_lib.Stream,
+  model: series_streams.StreamReader,
+  stream: series_streams.Stream,
   window_TxW: np.ndarray,
   times: Sequence[Time] | None,
   readings: Sequence[readings_lib.Reading],
   most: int,
   besides: Besides = NOTHING,
-) -> tuple[forecast_lib.Stream, np.ndarray]:
+) -> tuple[series_streams.Stream, np.ndarray]:
   """Returns a stream with what comes, and the readings that it hasn't read yet.
 
   Args:
@@ -182,8 +182,8 @@ def following(
 
 
 def next_readings(
-  model: forecast_lib.Forecaster,
-  streams: Sequence[forecast_lib.Stream],
+  model: series_streams.StreamReader,
+  streams: Sequence[series_streams.Stream],
   times: Sequence[Time | None],
   readings: Sequence[readings_lib.Reading],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -201,7 +201,7 @@ def next_readings(
     values_BxT = model.readings.numbers(readings)
   except errors.InputError:
     return np.zeros((len(streams), 0)), np.zeros(len(streams), bool)
-  wrong_BxT = model.readings.wrong(values_BxT, forecast_lib.scales(streams))
+  wrong_BxT = model.readings.wrong(values_BxT, series_streams.scales(streams))
   is_next_B = np.asarray(~wrong_BxT.any(1))
   timed, parsed = [], []
   for n, time in enumerate(times):
@@ -258,14 +258,16 @@ def shown(grid: frequency_lib.Frequency, start: int, place: int) -> str:
 
 
 def shown_all(
-  grid: frequency_lib.Frequency, stream: forecast_lib.Stream, places: np.ndarray
+  grid: frequency_lib.Frequency,
+  stream: series_streams.Stream,
+  places: np.ndarray,
 ) -> list[str]:
   """Returns the times of places of a stream."""
   return panel.times(grid, stream.start, places)
 
 
 def recent(
-  stream: forecast_lib.Stream,
+  stream: series_streams.Stream,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns (places, readings NxT) of a stream's window, rounded to float32."""
   (window_TxW,) = stream.carry.window_BxTxW

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rnn_jax.inference import series_rows
+from rnn_jax.inference import series_steps
 from rnn_jax.runs import bundle as bundle_lib
 from tests.support import series
 
@@ -76,8 +77,8 @@ def bits(reader, carry, result=()):
 def test_rows_are_those_of_single_rows_at_all_widths(made):
   reader = series_rows.Reader(*made)
   rng = np.random.default_rng(0)
-  lengths = rng.integers(0, 2 * series_rows.AT_ONCE, 19)
-  lengths[:2] = 0, series_rows.AT_ONCE + 1
+  lengths = rng.integers(0, 2 * series_steps.AT_ONCE, 19)
+  lengths[:2] = 0, series_steps.AT_ONCE + 1
   rows = rows_of(made[0].sizes, lengths, rng)
   blank = reader.join([reader.fresh] * 19)
   carry, result = read(reader, blank, rows)
@@ -133,11 +134,11 @@ def test_rows_are_taken_and_put(made):
 
 def test_the_axes_are_those_of_the_rows(made):
   model, _ = made
-  axes = jax.tree.leaves(series_rows.axes(model))
+  axes = jax.tree.leaves(series_steps.axes(model))
   for axis, a, b in zip(
     axes,
-    jax.tree.leaves(series_rows.blank(model, 1)),
-    jax.tree.leaves(series_rows.blank(model, 3)),
+    jax.tree.leaves(series_steps.blank(model, 1)),
+    jax.tree.leaves(series_steps.blank(model, 3)),
     strict=True,
   ):
     assert a.shape[axis] == 1 and b.shape[axis] == 3
@@ -152,7 +153,7 @@ def test_a_width_with_other_bits_is_not_used(made, monkeypatch):
     asked.append((narrow, wide))
     return wide != 16
 
-  monkeypatch.setattr(reader, '_compare', compare)
+  monkeypatch.setattr(reader.widths, '_compare', compare)
   assert [*reader.parts(5)] == [(n, 1) for n in range(5)]
   assert [*reader.parts(20)] == [(n, 1) for n in range(20)]
   assert [*reader.parts(300)] == [(0, 256)] + [(256 + n, 1) for n in range(44)]
@@ -164,7 +165,7 @@ def test_a_program_with_other_bits_is_not_used(made, monkeypatch):
   rows = rows_of(made[0].sizes, [1], np.random.default_rng(0))
   assert len(reader.part(rows, np.array([0]), 0, 1).readings_NxBxT) == 1
   other = series_rows.Reader(*made)
-  monkeypatch.setattr(other, '_one_by_one', lambda given: 'other bits')
+  monkeypatch.setattr(other.widths, '_one_by_one', lambda given: 'other bits')
   given = other.part(rows, np.array([0]), 0, 1)
-  assert len(given.readings_NxBxT) == series_rows.AT_ONCE
+  assert len(given.readings_NxBxT) == series_steps.AT_ONCE
   assert [*other.parts(16)] == [(0, 16)]

@@ -12,6 +12,7 @@ from rnn_jax.serving import records
 from rnn_jax.serving import requests
 from rnn_jax.serving import stream_bytes
 from rnn_jax.serving import stream_store
+from rnn_jax.serving import stream_table
 from rnn_jax.serving import stream_times
 from rnn_jax.serving import streams as streams_lib
 from tests.support import series
@@ -134,7 +135,7 @@ def test_many_streams_read_in_one_request(model, opened, frame):
     assert answers[0].added == answers[4].added == 1
     assert 'finite' in str(answers[1]) and 'soon' in str(answers[3])
     assert answers[2].added == 0
-    assert isinstance(answers[5], streams_lib.UnknownStreamError)
+    assert isinstance(answers[5], stream_table.UnknownStreamError)
     assert answers[6].added == 0  # the same reading of the same stream
     for n, name in enumerate(names):
       stream = served.get(('alice', name))
@@ -173,7 +174,7 @@ def test_a_tick_reads_of_each_stream_one_job(model, opened, frame):
     for name in ('s0', 's1'):
       begin(model, served, frame, name, 150 if name == 's1' else 20).result()
   still = opened()
-  still._restore()
+  still._table.restore()
   values = one(frame, 's0').y.to_numpy()
   first, second = (
     still.read(('alice', 's0'), None, [values[n]]) for n in (20, 21)
@@ -194,7 +195,7 @@ def test_a_state_is_written_when_the_journal_is_full(model, opened, frame):
     values = one(frame, 's0').y.to_numpy()[HISTORY : HISTORY + count]
     for value in values:
       served.read(('alice', 's0'), None, [value]).result()
-    with served._store._database.transaction() as database:
+    with served._table._store._database.transaction() as database:
       (state,) = database.execute('select state from streams').fetchone()
       (journal,) = database.execute('select count(*) from parts').fetchone()
     like = stream_bytes.like(model.forecaster)
@@ -305,11 +306,11 @@ def test_limits_and_unknown_streams(model, opened, frame):
     begin(model, served, frame, 's1', 20).result()  # in place of the old one
     check_same(model, frame, 's1', served.get(('alice', 's1')), 20)
     for key in (('alice', 's2'), ('bob', 's0')):
-      with pytest.raises(streams_lib.UnknownStreamError, match='no such'):
+      with pytest.raises(stream_table.UnknownStreamError, match='no such'):
         served.read(key, None, [1.0]).result()
-      with pytest.raises(streams_lib.UnknownStreamError):
+      with pytest.raises(stream_table.UnknownStreamError):
         served.get(key)
-      with pytest.raises(streams_lib.UnknownStreamError):
+      with pytest.raises(stream_table.UnknownStreamError):
         served.delete(key).result()
     served.delete(('alice', 's0')).result()
     begin(model, served, frame, 's2').result()
@@ -332,15 +333,15 @@ def test_other_parameters_and_damage_are_named(model, opened, frame):
   with opened().running() as served:
     for name in ('s0', 's1'):
       begin(model, served, frame, name).result()
-    with served._store._database.transaction() as database:
+    with served._table._store._database.transaction() as database:
       database.execute("update streams set state = x'00' where id = 's1'")
   with opened('other').running() as served:
     assert served.ids('alice') == ['s0', 's1']
-    with pytest.raises(streams_lib.OutdatedStreamError, match='parameters'):
+    with pytest.raises(stream_table.OutdatedStreamError, match='parameters'):
       served.read(('alice', 's0'), None, [1.0]).result()
   with opened().running() as served:
     check_same(model, frame, 's0', served.get(('alice', 's0')), HISTORY)
-    with pytest.raises(streams_lib.OutdatedStreamError, match='damaged'):
+    with pytest.raises(stream_table.OutdatedStreamError, match='damaged'):
       served.get(('alice', 's1'))
     begin(model, served, frame, 's1').result()
     check_same(model, frame, 's1', served.get(('alice', 's1')), HISTORY)
@@ -354,7 +355,7 @@ def test_what_the_store_refuses_was_not_read(model, opened, frame, monkeypatch):
       raise records.UnavailableError('the disk is full')
 
     with monkeypatch.context() as patch:
-      patch.setattr(served._store, 'write', write)
+      patch.setattr(served._table._store, 'write', write)
       with pytest.raises(records.UnavailableError, match='full'):
         served.read(('alice', 's0'), None, [1.0]).result()
       with pytest.raises(records.UnavailableError):
@@ -362,9 +363,9 @@ def test_what_the_store_refuses_was_not_read(model, opened, frame, monkeypatch):
     check_same(model, frame, 's0', served.get(('alice', 's0')), HISTORY)
   # A stream too many, in the tick that fails, has its own answer.
   still = opened(options=streams_lib.Options(streams=1))
-  still._restore()
+  still._table.restore()
   with monkeypatch.context() as patch:
-    patch.setattr(still._store, 'write', write)
+    patch.setattr(still._table._store, 'write', write)
     asked = begin(model, still, frame, 's1')
     failed = still.read(('alice', 's0'), None, [1.0])
     assert still.step() and not still.step()

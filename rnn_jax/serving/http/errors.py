@@ -16,8 +16,8 @@ from rnn_jax import errors
 from rnn_jax.serving import defects
 from rnn_jax.serving import records
 from rnn_jax.serving import requests
+from rnn_jax.serving import stream_table
 from rnn_jax.serving import stream_times
-from rnn_jax.serving import streams
 from rnn_jax.system import files
 
 BAD = 'invalid_request_error'
@@ -148,9 +148,9 @@ def of(error: Exception) -> ApiError | None:
       result = stopping()
     case records.NotFoundError():
       result = not_found(str(error), 'state')
-    case streams.UnknownStreamError():
+    case stream_table.UnknownStreamError():
       result = not_found(str(error), 'stream')
-    case streams.OutdatedStreamError():
+    case stream_table.OutdatedStreamError():
       result = conflict(str(error), 'stream', 'stream_outdated')
     case stream_times.ConflictError():
       result = conflict(

@@ -11,7 +11,7 @@ import orjson
 from starlette import responses
 
 from rnn_jax import errors
-from rnn_jax.inference import forecast as forecast_lib
+from rnn_jax.inference import series_streams
 from rnn_jax.serving import stream_times
 from rnn_jax.serving.http import base
 from rnn_jax.serving.http import errors as http_errors
@@ -164,7 +164,7 @@ class Series(base.Routes):
     model.check(horizon, levels)
     return horizon, levels
 
-  def _about(self, name: str, stream: forecast_lib.Stream) -> dict[str, Any]:
+  def _about(self, name: str, stream: series_streams.Stream) -> dict[str, Any]:
     """Returns what is known of a stream."""
     grid = self.service.streams.model.frequency
     last = stream_times.shown(grid, stream.start, stream.count - 1)

@@ -23,9 +23,9 @@ from typing import TypeVar
 import anyio.to_thread
 
 from rnn_jax import errors
-from rnn_jax.inference import forecast
 from rnn_jax.inference import generate
 from rnn_jax.inference import model as model_lib
+from rnn_jax.inference import series_streams
 from rnn_jax.serving import engine as engine_lib
 from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import states
@@ -128,7 +128,7 @@ class Service:
         'task.name', config.task.name, 'it reads series: use launch.predict'
       )
     if config.task.reads_series:
-      forecast.check_forecasts(config)
+      series_streams.check_forecasts(config)
     elif not config.task.classifies:
       generate.check_writes(config)
     self.options = options
