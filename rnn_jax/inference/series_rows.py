@@ -6,6 +6,7 @@ rows of about the same length share a call.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from rnn_jax.inference import series_widths
 from rnn_jax.models import series as series_lib
 
 NOTHING = np.zeros((0, 0), np.float32)
+ALIGNMENT = 64  # of arrays that XLA reads where they are, bytes
+LARGE = 2**16  # bytes whose copy takes longer than to align them
 PyTree = Any
 
 
@@ -182,7 +185,7 @@ class Reader:
   ) -> series_steps.Carry:
     """Returns some rows, a copy."""
     return jax.tree.map(
-      lambda axis, x: np.take(x, rows, axis), self._axes, carry
+      lambda axis, x: _taken(x, rows, axis), self._axes, carry
     )
 
   def put(
@@ -240,10 +243,12 @@ class Reader:
     given = series_steps.nothing(self.model, N, width)
     given.count_B[: len(order)] = own_B
     # Of each reading its row here, its step, and its place in `rows`.
-    row_M = np.repeat(np.arange(len(order)), own_B)
-    step_M = np.arange(len(row_M)) - (np.cumsum(own_B) - own_B)[row_M]
     first_B = np.cumsum(rows.count_B) - rows.count_B
-    at_M = first_B[order][row_M] + place + step_M
+    row_M, step_M, at_M = slice(len(order)), 0, first_B[order] + place
+    if N > 1:
+      row_M = np.repeat(np.arange(len(order)), own_B)
+      step_M = np.arange(len(row_M)) - (np.cumsum(own_B) - own_B)[row_M]
+      at_M = at_M[row_M] + step_M
     given.readings_NxBxT[step_M, row_M] = rows.readings_MxT[at_M]
     given.calendar_NxBxF[step_M, row_M] = rows.calendar_MxF[at_M]
     if given.covariates is not None:
@@ -261,6 +266,18 @@ _blank = jax.jit(series_steps.blank, static_argnums=(0, 1))
 def _program(model):
   """Returns `read` of a model, compiled; its hash takes long for each call."""
   return jax.jit(functools.partial(series_steps.read, model))
+
+
+def _taken(x, rows, axis):
+  """Returns some rows of an array, where XLA reads them without a copy."""
+  shape = (*x.shape[:axis], len(rows), *x.shape[axis + 1 :])
+  size = math.prod(shape) * x.itemsize
+  if size < LARGE:
+    return np.take(x, rows, axis)
+  memory = np.empty(size + ALIGNMENT, np.uint8)
+  first = -memory.ctypes.data % ALIGNMENT
+  out = memory[first : first + size].view(x.dtype).reshape(shape)
+  return np.take(x, rows, axis, out, mode='clip')  # 'raise' fills a copy
 
 
 def _on_host(tree):

@@ -8,6 +8,7 @@ rows (ops/fixed_order), so that a series has the same bits by itself and among
 hundreds.
 """
 
+import dataclasses
 import functools
 from typing import Any
 from typing import NamedTuple
@@ -126,7 +127,7 @@ def read(
     (carry, the forecasts after the last reading of each row).
   """
   if len(given.readings_NxBxT) == 1:
-    carry = _next(model, params, carry, given, 0)
+    carry = _next(_unrolled(model), params, carry, given, 0)
   else:
     carry = jax.lax.fori_loop(
       0,
@@ -152,6 +153,15 @@ def step(
     _next(model, params, carry, given, n),
     carry,
   )
+
+
+def _unrolled(model):
+  """Returns a model without a loop over its layers.
+
+  One copies each layer's states out of those of all, and back.
+  """
+  config = dataclasses.replace(model.config, unroll=model.config.layers)
+  return model.clone(config=config)
 
 
 def _next(model, params, carry, given, n):

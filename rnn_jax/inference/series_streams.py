@@ -226,16 +226,18 @@ class StreamReader:
       values: the readings of each, NxT.
     """
     count_B = np.array([*map(len, values)])
-    of_M = np.repeat(np.arange(len(streams)), count_B)
-    start_B = np.array([stream.start for stream in streams], np.int64)
-    first_B = np.array([stream.count for stream in streams])
-    first_B -= np.cumsum(count_B) - count_B
-    places_M = first_B[of_M] + np.arange(len(of_M))
+    start_M = np.array([stream.start for stream in streams], np.int64)
+    places_M = np.array([stream.count for stream in streams])
     scale = scales(streams)
-    scale = scale._replace(loc=scale.loc[of_M], scale=scale.scale[of_M])
+    if (count_B != 1).any():
+      of_M = np.repeat(np.arange(len(streams)), count_B)
+      before_B = np.cumsum(count_B) - count_B
+      places_M = (places_M - before_B)[of_M] + np.arange(len(of_M))
+      start_M = start_M[of_M]
+      scale = scale._replace(loc=scale.loc[of_M], scale=scale.scale[of_M])
     rows = series_rows.Rows(
       np.float32(scale.apply(np.concatenate(values))),
-      self.frequency.calendar(start_B[of_M], places_M + 1),
+      self.frequency.calendar(start_M, places_M + 1),
       count_B,
     )
     if streams[0].covariates is None:
@@ -308,10 +310,13 @@ class StreamReader:
     """Returns the head's numbers BxOxH in readings, or in their logarithms."""
     numbers_BxOxH, loc_BxH, scale_BxH = map(np.float64, result)
     loc_BxT, unit_BxT, _ = scales(streams)
-    unit_BxH = np.repeat(unit_BxT, self.horizon, 1)
-    shift_BxH = loc_BxH * unit_BxH + np.repeat(loc_BxT, self.horizon, 1)
+    if self.targets:
+      loc_BxT, unit_BxT = (
+        np.repeat(x, self.horizon, 1) for x in (loc_BxT, unit_BxT)
+      )
+    shift_BxH = loc_BxH * unit_BxT + loc_BxT
     unscaled_OxBxH = self._head.unscaled(
-      numbers_BxOxH.swapaxes(0, 1), shift_BxH, scale_BxH * unit_BxH
+      numbers_BxOxH.swapaxes(0, 1), shift_BxH, scale_BxH * unit_BxT
     )
     return unscaled_OxBxH.swapaxes(0, 1)
 

@@ -23,7 +23,6 @@ from rnn_jax.serving import states
 
 SHA256 = 32  # bytes
 SIZES = '<4q'  # that begin a part
-NOTHING = np.zeros((0, 0), '<f4')
 
 
 def like(model: series_streams.StreamReader) -> series_streams.Stream:
@@ -84,11 +83,12 @@ def load(
 
 def dump_part(stream: series_streams.Stream, values_NxT: np.ndarray) -> bytes:
   """Returns what a stream is about to read."""
-  own, moving_MxC = stream.covariates, NOTHING
-  if own is not None:
-    moving_MxC = own.from_place(stream.count).astype('<f4')
+  readings = values_NxT.astype('<f8', copy=False).tobytes()
+  if (own := stream.covariates) is None:
+    return struct.pack(SIZES, *values_NxT.shape, 0, 0) + readings
+  moving_MxC = own.from_place(stream.count).astype('<f4')
   sizes = struct.pack(SIZES, *values_NxT.shape, *moving_MxC.shape)
-  return sizes + values_NxT.astype('<f8').tobytes() + moving_MxC.tobytes()
+  return sizes + readings + moving_MxC.tobytes()
 
 
 def replay(
