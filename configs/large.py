@@ -115,6 +115,7 @@ def _mamba2(width):
     'cell.value_width': 64,
     'cell.norm_scale': True,
     'cell.norm_epsilon': 1e-5,
+    'recurrence.impl': 'pallas',
   }
 
 

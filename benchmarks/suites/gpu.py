@@ -1,10 +1,11 @@
 """All that is measured on a GPU, the most wanted first.
 
 The training steps of language models of 1.3 billion parameters come first. Then
-checks: a fast kernel that is wrong is worth nothing. Then the recurrence
-beside flash-linear-attention's and jax-linear-attention's, the delta rule, the
-published tables, Vision-BDH's step at its full batches, whole training steps of
-configs with their memory, decoding, and the variants of the compiled step.
+checks: a fast kernel that is wrong is worth nothing. Then the recurrence with
+one decay a head, that with one for each key beside flash-linear-attention's and
+jax-linear-attention's, the delta rule, the published tables, Vision-BDH's step
+at its full batches, whole training steps of configs with their memory,
+decoding, and the variants of the compiled step.
 
   python -m benchmarks.run --suite=gpu --resume [--minutes=8]
 
@@ -67,12 +68,16 @@ PEERS = {
 }
 CHUNKED = 'ours, chunked'  # at the first shape only, as it compiles long
 WHO = {KERNELS: 'pallas', CHUNKED: 'chunked', **PEERS}
+SHARED = 'shared'  # of selfcheck.gla.DECAYS
 DELTA = 'delta rule, '  # in front of its cases
 DELTA_PEERS = {
   'flash-linear-attention, chunk_gated_delta_rule': 'chunk_gated_delta_rule'
 }
 DELTA_WHO = {KERNELS: 'pallas', CHUNKED: 'chunked', **DELTA_PEERS}
 DELTA_SHAPES = SHAPES[:2]
+SSD = 'one decay a head, '  # in front of its cases, with keys of all heads
+SSD_WHO = {KERNELS: 'pallas', 'ours, a decay for each key': 'auto'}
+SSD_SHAPES = ([16, 4096, 64, 128, 64], [4, 2048, 32, 128, 64])
 PALLAS = {'recurrence.impl': 'pallas'}
 BFLOAT16 = {'train.precision': 'bfloat16'}
 FORWARD = ('fused', 'kernels')  # of OURS
@@ -182,6 +187,10 @@ def _large(quick):
 
 
 def _checks(quick):
+  for operands in CHECKED['pallas']:
+    given = {'impl': 'pallas', 'operands': operands, 'decay': SHARED}
+    name = f'check: {SSD}{KERNELS}, {operands}'
+    yield _case(name, 'suites.gpu.check', given, 0)
   for impl, formats in CHECKED.items():
     for operands in formats:
       given = {'impl': impl, 'operands': operands}
@@ -199,6 +208,7 @@ def _checks(quick):
 
 def _kernels(quick):
   for prefix, peers, shapes, rule in (
+    (SSD, SSD_WHO, SSD_SHAPES, {'rule': 'ssd'}),
     ('', WHO, SHAPES, {}),
     (DELTA, DELTA_WHO, DELTA_SHAPES, {'rule': 'delta'}),
   ):
@@ -270,15 +280,15 @@ def _case(name, workload, parameters, repeats):
   return case.Case(name, workload, parameters, repeats)
 
 
-def check(impl: str, operands: str) -> tables.Row:
-  """Runs launch.selfcheck's longest cases of gla's `impl`, a decay per key.
+def check(impl: str, operands: str, decay: str = 'key') -> tables.Row:
+  """Runs launch.selfcheck's longest cases of gla's `impl` with such decays.
 
   Raises:
     RuntimeError: the device can't run any.
   """
   from rnn_jax.selfcheck import gla as selfcheck
 
-  asked = (impl, operands, 'key')
+  asked = (impl, operands, decay)
   chosen = [
     one
     for one in selfcheck.cases()
@@ -418,8 +428,11 @@ PASSES = {'forward': 'forward', 'forward and backward': ''}
 def _compared(rows):
   """Kernels by shape, after the shapes at which a peer is faster."""
   lines, slower, measured = [], [], 0
-  of_delta = [f'{DELTA}{"x".join(map(str, shape))}' for shape in DELTA_SHAPES]
-  for shape in [*('x'.join(map(str, shape)) for shape in SHAPES), *of_delta]:
+  for shape in [
+    prefix + 'x'.join(map(str, shape))
+    for prefix, some in ((SSD, SSD_SHAPES), ('', SHAPES), (DELTA, DELTA_SHAPES))
+    for shape in some
+  ]:
     some = tables.with_prefix(rows, f'{shape}: ')
     for name, row in some.items():
       cells = []

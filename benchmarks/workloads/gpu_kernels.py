@@ -5,10 +5,11 @@ state. A row has seconds of a forward and backward pass, with the gradients of
 all inputs, and under `forward` those of a forward pass. CALLS calls are queued
 at once, so that a device waits for no dispatch that can hide.
 
-`rule` is 'gla', gated linear attention, or 'delta', the delta rule with one
-decay a head, float32 rates and keys of norm 1. `who` is 'chunked' or another
-impl of our recurrence, 'jla' for jax-linear-attention, which is compared in
-'gla', or a function of flash-linear-attention.
+`rule` is 'gla', gated linear attention, 'ssd', the same with one decay a head
+and with queries and keys that all heads share, or 'delta', the delta rule with
+one decay a head, float32 rates and keys of norm 1. `who` is 'chunked' or
+another impl of our recurrence, 'jla' for jax-linear-attention, which is
+compared in 'gla', or a function of flash-linear-attention.
 """
 
 import functools
@@ -121,6 +122,8 @@ def _draw(shape, rule='gla'):
   loga = -np.logaddexp(np.float32(0), -normal(K) - 3)
   if rule == 'gla':
     return (q, k, v, loga), cotangent
+  if rule == 'ssd':
+    return (q[:, :, :1], k[:, :, :1], v, loga[..., :1]), cotangent
   k = np.float32(k)
   k = (k / np.linalg.norm(k, axis=-1, keepdims=True)).astype(BFLOAT16)
   rate = 1 / (1 + np.exp(-normal(1)[..., 0]))
@@ -165,7 +168,7 @@ def _jax_forward(who, rule='gla'):
   from rnn_jax.ops import delta
   from rnn_jax.ops import gla
 
-  run = {'gla': gla, 'delta': delta}[rule].recurrence
+  run = (delta if rule == 'delta' else gla).recurrence
   return lambda *inputs: run(*inputs, impl=who, operands='bfloat16')
 
 
@@ -176,7 +179,7 @@ def _jax_passes(repeats, who, rule, inputs, cotangent):
   from benchmarks.workloads import programs
 
   forward_of = _jax_forward(who, rule)
-  (B, _, H, K), P = inputs[0].shape, cotangent.shape[-1]
+  K, (B, _, H, P) = inputs[0].shape[-1], cotangent.shape
 
   def forward(inputs):
     return forward_of(jnp.zeros((B, H, K, P)), *inputs)[1]

@@ -11,9 +11,14 @@ Source: Guo et al., "Log-Linear Attention", 2025.
 """
 
 import dataclasses
+from typing import Any
+
+import jax
 
 from rnn_jax.cells import mamba2
 from rnn_jax.cells.parts import log_linear
+from rnn_jax.cells.parts import matrix
+from rnn_jax.ops import gla
 
 LOGICAL_AXES = mamba2.LOGICAL_AXES | log_linear.LOGICAL_AXES
 
@@ -31,3 +36,16 @@ class Config(log_linear.Config, mamba2.Config):
 
 class Cell(log_linear.Cell, mamba2.Cell):
   """The cell; see the module's docstring."""
+
+  def of_heads(self, read: matrix.Channels) -> matrix.Channels:
+    q, k, v = gla.of_heads(*read[:3])
+    assert read.rate_BxLxH is not None
+    # Levels write v; with dt in the key, it is also the input of the skip.
+    k = (k * read.rate_BxLxH[..., None]).astype(v.dtype)
+    return matrix.Channels(q, k, v, read.loga_BxLxHxK)
+
+  def finish(
+    self, o_BxLxHxP: jax.Array, parts: matrix.Parts, read: Any, extra: Any
+  ) -> jax.Array:
+    o_BxLxHxP = gla.with_skip(o_BxLxHxP, read.v_BxLxHxP, self.skip)
+    return super().finish(o_BxLxHxP, parts, read, extra)

@@ -109,17 +109,15 @@ class Cell(matrix.Cell):
     B, L, groups, _ = x.shape
     bias = self.taps_bias.astype(x.dtype).reshape(1, 1, groups, -1)
     own = self.unmix(nn.silu(x + bias))
-    heads = self.config.heads // groups
-    q, k = (jnp.repeat(own[name], heads, 2) for name in ('query', 'key'))
     v = own['value'].reshape(B, L, self.config.heads, -1)
     raw = parts['dt'].astype(jnp.float32).reshape(B, L, -1)
-    dt = jax.nn.softplus(raw + self.dt_bias[None, None])[..., None]
+    dt = jax.nn.softplus(raw + self.dt_bias[None, None])
     if self.config.min_step:
       dt = jnp.maximum(dt, self.config.min_step)
-    loga = -dt * jnp.exp(self.log_rate)[None, None, :, None]
-    # dt k v^T: with dt in the key, v is also the input of the skip.
-    k = (k * dt).astype(v.dtype)
-    return extra, matrix.Channels(q, k, v, loga)
+    loga = -dt * jnp.exp(self.log_rate)[None, None]
+    q, k = own['query'], own['key']
+    channels = matrix.Channels(q, k, v, loga[..., None], dt, self.skip)
+    return extra, channels
 
   def finish(
     self,
@@ -128,10 +126,9 @@ class Cell(matrix.Cell):
     read: matrix.Channels,
     extra: jax.Array,
   ) -> jax.Array:
-    del extra
+    del read, extra
     gate = parts['output_gate']  # BxLxGx_
-    o = o_BxLxHxP + self.skip[None, None, :, None] * read.v_BxLxHxP
-    o, gate = o.reshape(gate.shape), nn.silu(gate)
+    o, gate = o_BxLxHxP.reshape(gate.shape), nn.silu(gate)
     if self.config.norm == 'none':
       return o * gate
     if self.config.norm == 'before':

@@ -25,13 +25,29 @@ def check_rows(
     raise ValueError(f'starts_BxL has shape {starts_BxL.shape}, not {rows}')
 
 
-def check_decays(loga_BxLxHxK: jax.Array, q_BxLxHxK: jax.Array) -> None:
+def check_groups(name: str, groups: int, heads: int) -> None:
+  """Checks that groups of heads can share what the array `name` has.
+
+  Raises:
+    ValueError: the number of groups doesn't divide that of heads.
+  """
+  if not groups or heads % groups:
+    raise ValueError(
+      f'{name} has G={groups} groups, which must divide H={heads} heads'
+    )
+
+
+def check_decays(loga_BxLxHxK: jax.Array, each: tuple[int, ...]) -> None:
   """Checks that there is a decay for each key, or one a head.
+
+  Args:
+    loga_BxLxHxK: the log-decays.
+    each: the shape of one for each key.
 
   Raises:
     ValueError: the log-decays have another shape.
   """
-  loga, each = loga_BxLxHxK.shape, q_BxLxHxK.shape
+  loga = loga_BxLxHxK.shape
   if loga not in (each, (*each[:-1], 1)):
     raise ValueError(
       f'loga_BxLxHxK has shape {loga}: give {each}, or '

@@ -52,12 +52,14 @@ BLOCK = 1024  # steps that are summarized at a time
 
 def recurrence(
   state_BxHxKxP: jax.Array,
-  q_BxLxHxK: jax.Array,
-  k_BxLxHxK: jax.Array,
+  q_BxLxGxK: jax.Array,
+  k_BxLxGxK: jax.Array,
   v_BxLxHxP: jax.Array,
   loga_BxLxHxK: jax.Array,
   *,
   starts_BxL: jax.Array | None = None,
+  rate_BxLxH: jax.Array | None = None,
+  skip_H: jax.Array | None = None,
   impl: str = 'auto',
   chunk_length: int | None = None,
   read: str = 'after',
@@ -71,24 +73,24 @@ def recurrence(
     (state_BxHxKxP in float32 after the row, y_BxLxHxP of the shard in v's
     dtype).
   """
-  inputs = state_BxHxKxP, q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
-  run = functools.partial(
-    gla.recurrence,
-    impl=impl,
-    chunk_length=chunk_length,
-    read=read,
-    operands=operands,
+  inputs = state_BxHxKxP, q_BxLxGxK, k_BxLxGxK, v_BxLxHxP, loga_BxLxHxK
+  options = {'impl': impl, 'chunk_length': chunk_length, 'operands': operands}
+  run = functools.partial(gla.recurrence, read=read, **options)
+  whole = functools.partial(
+    run, starts_BxL=starts_BxL, rate_BxLxH=rate_BxLxH, skip_H=skip_H
   )
   if axes.size(sequence_shards.AXIS) == 1:
-    return run(*inputs, starts_BxL=starts_BxL)
-  jax.eval_shape(run, *inputs, starts_BxL=starts_BxL)  # refuses bad inputs
+    return whole(*inputs)
+  jax.eval_shape(whole, *inputs)  # refuses bad inputs
   state, loga = (x.astype(jnp.float32) for x in (state_BxHxKxP, loga_BxLxHxK))
-  if starts_BxL is None:
-    return _recurrence(run, read, state, *inputs[1:4], loga)
-  begins = starts_BxL[..., None, None] != 0
-  loga = jnp.where(begins, -jnp.inf, loga)
-  state, y = _recurrence(run, read, state, *inputs[1:4], loga)
-  return state, jnp.where(begins, 0, y) if read == 'before' else y
+  begins = None if starts_BxL is None else starts_BxL[..., None, None] != 0
+  if begins is not None:
+    loga = jnp.where(begins, -jnp.inf, loga)
+  channels = gla.of_heads(*inputs[1:4], rate_BxLxH)
+  state, y = _recurrence(run, read, state, *channels, loga)
+  if begins is not None and read == 'before':
+    y = jnp.where(begins, 0, y)
+  return state, gla.with_skip(y, v_BxLxHxP, skip_H)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

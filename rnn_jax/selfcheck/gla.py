@@ -32,6 +32,8 @@ GATES = {
   ),
   'large values': lambda rng, shape: -rng.exponential(size=shape),
 }
+SHARED = 'shared'  # one decay a head, and keys of all heads
+DECAYS = ('key', 'head', SHARED)
 STARTS = ('none', 'first', 'several')  # a row of each for each kind of gate
 SCALES = {'q': 1e12, 'k': 1e-9, 'v': 1e15}  # of the row 'large values'
 
@@ -68,7 +70,7 @@ def cases() -> Iterator[base.Case]:
   """Yields each implementation that this device can run, at several shapes."""
   for impl in implementations():
     lengths = (1,) if impl == 'step' else (1, 17, 130)
-    for decay in ('key', 'head'):
+    for decay in DECAYS:
       for L in lengths:
         for dtype in ('float32', 'bfloat16'):
           read = gla.READS[L % 2]
@@ -156,16 +158,22 @@ def draw(
   K: int = 3,
   P: int = 4,
   seed: int = 0,
+  groups: int = 0,
 ) -> Drawn:
-  """Returns random inputs with a row for each kind of gate and start."""
+  """Returns random inputs with a row for each kind of gate and start.
+
+  Heads are in `groups` that share keys; 0: each has its own, unless `decay` is
+  SHARED.
+  """
   rng, rows = np.random.default_rng(seed), len(GATES) * len(STARTS)
+  G = groups or {SHARED: 1}.get(decay, H)
 
   def normal(*shape):
     return rng.normal(size=(rows, *shape)).astype(np.float32)
 
   wide = (len(STARTS), L, H, K if decay == 'key' else 1)
   loga = np.concatenate([gate(rng, wide) for gate in GATES.values()])
-  values = {'q': normal(L, H, K), 'k': normal(L, H, K), 'v': normal(L, H, P)}
+  values = {'q': normal(L, G, K), 'k': normal(L, G, K), 'v': normal(L, H, P)}
   for name, scale in SCALES.items():
     values[name][-len(STARTS) :] *= scale
   values = {name: x.astype(dtype) for name, x in values.items()}

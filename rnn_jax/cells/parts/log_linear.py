@@ -26,6 +26,7 @@ Source: Guo et al., "Log-Linear Attention", 2025.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -94,7 +95,7 @@ class Cell(matrix.Cell):
     self, extra: Any, parts: matrix.Parts, starts_BxL: jax.Array | None
   ) -> tuple[Any, Any]:
     cell, read = super().read(extra.cell, parts, starts_BxL)
-    q, k, v, loga, *beta = read
+    q, k, v, loga, *beta = [x for x in self.of_heads(read) if x is not None]
     B, L, H, _ = q.shape
     weights = self._weights(parts, (B, L, H, -1))
     score = jnp.sum(q.astype(jnp.float32) * k, -1, keepdims=True)
@@ -119,6 +120,10 @@ class Cell(matrix.Cell):
       *(each(x[..., None], always)[..., 0] for x in beta),
     )
     return Extra(cell, position_B), _Read(levels, own * v, v, loga)
+
+  def of_heads(self, read: Any) -> Sequence[jax.Array]:
+    """Returns the channels of each head: q, k, v, log a, and rates if any."""
+    return read
 
   def _weights(self, parts, shape):
     """Returns lambda less that of the last level, which is whole."""

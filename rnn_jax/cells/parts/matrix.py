@@ -131,12 +131,14 @@ class State(NamedTuple):
 
 
 class Channels(NamedTuple):
-  """The inputs of the recurrence."""
+  """The inputs of the recurrence; q and k may be of groups, BxLxGxK."""
 
   q_BxLxHxK: jax.Array
   k_BxLxHxK: jax.Array
   v_BxLxHxP: jax.Array
   loga_BxLxHxK: jax.Array  # or BxLxHx1
+  rate_BxLxH: jax.Array | None = None
+  skip_H: jax.Array | None = None
 
 
 Parts = dict[str, jax.Array]  # BxLxHx_ each, of the projection
@@ -259,9 +261,12 @@ class Cell(base.ParallelCell):
     impl: str,
   ) -> tuple[jax.Array, jax.Array]:
     """Runs the recurrence. Returns (memory, o_BxLxHxP)."""
+    *channels, rate, skip = read
     return devices.current().recurrence(
       memory_BxHxKxP,
-      *read,
+      *channels,
+      rate_BxLxH=rate,
+      skip_H=skip,
       starts_BxL=starts_BxL,
       impl=impl,
       chunk_length=self.chunk_length,

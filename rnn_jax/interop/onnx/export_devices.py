@@ -60,22 +60,27 @@ class _Exporting(devices.OneDevice):
   def recurrence(
     self,
     state_BxHxKxP: jax.Array,
-    q_BxLxHxK: jax.Array,
-    k_BxLxHxK: jax.Array,
+    q_BxLxGxK: jax.Array,
+    k_BxLxGxK: jax.Array,
     v_BxLxHxP: jax.Array,
     loga_BxLxHxK: jax.Array,
     *,
+    rate_BxLxH: jax.Array | None = None,
+    skip_H: jax.Array | None = None,
     read: str = 'after',
     **options: Any,
   ) -> tuple[jax.Array, jax.Array]:
     _check_whole(options)
-    inputs = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP, loga_BxLxHxK
-    if self._plain:
-      return gla.recurrence(state_BxHxKxP, *inputs, read=read, impl=self._plain)
+    channels = gla.of_heads(q_BxLxGxK, k_BxLxGxK, v_BxLxHxP, rate_BxLxH)
+    inputs = state_BxHxKxP, *channels, loga_BxLxHxK
     run = operators.linear_attention
-    if read == 'after':
-      return run(state_BxHxKxP, *inputs)
-    return gla.read_before(run, state_BxHxKxP, *inputs, None)
+    if self._plain:
+      state, y = gla.recurrence(*inputs, read=read, impl=self._plain)
+    elif read == 'after':
+      state, y = run(*inputs)
+    else:
+      state, y = gla.read_before(run, *inputs, None)
+    return state, gla.with_skip(y, v_BxLxHxP, skip_H)
 
   def delta(
     self,

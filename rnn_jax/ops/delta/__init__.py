@@ -189,7 +189,7 @@ def _check(arrays, starts, options):
   impl, chunk_length, operands = options
   state, q, k, v, loga = arrays
   shapes.check(state_BxHxKxP=state, q_BxLxHxK=q, k_BxLxHxK=k, v_BxLxHxP=v)
-  checks.check_decays(loga, q)
+  checks.check_decays(loga, q.shape)
   checks.check_rows('q_BxLxHxK', q, starts)
   checks.check_form(impl, IMPLS, chunk_length)
   precision.check_recurrent(operands, impl, MULTIPLYING)

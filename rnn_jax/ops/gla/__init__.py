@@ -2,15 +2,15 @@
 
     S_t = diag(a_t) S_{t-1} + k_t v_t^T        y_t = S_t^T q_t
 
-Shapes: q, k BxLxHxK; v, y BxLxHxP; the state BxHxKxP. `loga` = log a_t <= 0 is
-BxLxHxK, or BxLxHx1 for one decay a head; -inf (a gate of 0) is allowed. The
-states, the decays and all sums are float32 whatever the inputs' dtype and the
-matmuls' operands; y has v's dtype. A state that is given in bfloat16 is
-returned in it, rounded after the last step. Read-before-update,
-y_t = S_{t-1}^T q_t, is `read='before'`.
+Shapes: q, k BxLxHxK, or BxLxGxK of G groups of heads that share them; v, y
+BxLxHxP; the state BxHxKxP. `loga` = log a_t <= 0 is BxLxHxK, or BxLxHx1 for one
+decay a head; -inf (a gate of 0) is allowed. The states, the decays and all sums
+are float32 whatever the inputs' dtype and the matmuls' operands; y has v's
+dtype. A state that is given in bfloat16 is returned in it, rounded after the
+last step. Read-before-update, y_t = S_{t-1}^T q_t, is `read='before'`.
 
 The chunked form is in chunked.py, C++ for a CPU in native.py, and kernels for a
-GPU in pallas/.
+GPU in pallas/, or in ssd/ with one decay a head.
 Source: Yang et al., "Gated Linear Attention Transformers with Hardware-
 Efficient Training", 2024.
 """
@@ -75,12 +75,14 @@ def step(
 
 def recurrence(
   state_BxHxKxP: jax.Array,
-  q_BxLxHxK: jax.Array,
-  k_BxLxHxK: jax.Array,
+  q_BxLxGxK: jax.Array,
+  k_BxLxGxK: jax.Array,
   v_BxLxHxP: jax.Array,
   loga_BxLxHxK: jax.Array,
   *,
   starts_BxL: jax.Array | None = None,
+  rate_BxLxH: jax.Array | None = None,
+  skip_H: jax.Array | None = None,
   impl: str = 'auto',
   chunk_length: int | None = None,
   read: str = 'after',
@@ -90,17 +92,21 @@ def recurrence(
 
   Args:
     state_BxHxKxP: the state before the first step.
-    q_BxLxHxK: the queries.
-    k_BxLxHxK: the keys.
+    q_BxLxGxK: the queries of each head, or of G groups of H / G heads.
+    k_BxLxGxK: the keys, likewise.
     v_BxLxHxP: the values.
     loga_BxLxHxK: log-decays, <= 0; the last axis is K or 1.
     starts_BxL: nonzero where a document begins: the state is zeroed before
       that step.
+    rate_BxLxH: a factor of what each step writes, r k v^T; None: 1.
+    skip_H: what y has of v besides, S^T q + d v; None: 0.
     impl: one of IMPLS. A named one never falls back to another. 'native' needs
-      a CPU and the library of rnn_jax/native, 'pallas' a GPU. 'auto' is 'step'
-      for one step outside fixed_order.evaluate, else 'native' where it can run
-      and `operands` are float32, 'pallas' where it was measured to be faster
-      (gla.pallas.is_faster) and no chunk_length is given, else 'chunked'.
+      a CPU and the library of rnn_jax/native, 'pallas' a GPU; with one decay a
+      head it runs the kernels of gla.ssd. 'auto' is 'step' for one step outside
+      fixed_order.evaluate, else 'native' where it can run and `operands` are
+      float32, the kernels for a decay of each key where they were measured to
+      be faster (gla.pallas.is_faster) and no chunk_length is given, else
+      'chunked'.
     chunk_length: steps between the states that 'chunked' and 'native' store for
       the backward pass. None: CHUNK and gla_native.SEGMENT. For 'chunked' a
       multiple of BLOCK is fastest.
@@ -117,33 +123,51 @@ def recurrence(
     ValueError: shapes disagree, or an unknown option.
     NotImplementedError: `impl` can't compute these inputs.
   """
-  shapes.check(
+  sizes = shapes.check(
     state_BxHxKxP=state_BxHxKxP,
-    q_BxLxHxK=q_BxLxHxK,
-    k_BxLxHxK=k_BxLxHxK,
+    q_BxLxGxK=q_BxLxGxK,
+    k_BxLxGxK=k_BxLxGxK,
     v_BxLxHxP=v_BxLxHxP,
   )
-  checks.check_decays(loga_BxLxHxK, q_BxLxHxK)
-  checks.check_rows('q_BxLxHxK', q_BxLxHxK, starts_BxL)
+  checks.check_groups('q_BxLxGxK', sizes['G'], sizes['H'])
+  each = tuple(sizes[axis] for axis in 'BLHK')
+  checks.check_shapes(
+    ('rate_BxLxH', rate_BxLxH, each[:-1]), ('skip_H', skip_H, each[2:3])
+  )
+  checks.check_decays(loga_BxLxHxK, each)
+  checks.check_rows('q_BxLxGxK', q_BxLxGxK, starts_BxL)
   checks.check_form(impl, IMPLS, chunk_length)
   if read not in READS:
     raise ValueError(f'read={read!r}: choose one of {READS}')
-  inputs = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
+  inputs = q_BxLxGxK, k_BxLxGxK, v_BxLxHxP
   if operands is None:
     half = impl == 'pallas' and jnp.result_type(*inputs) == jnp.bfloat16
     operands = 'bfloat16' if half else 'float32'
   precision.check_recurrent(operands, impl)
-  if impl == 'auto':
-    impl = _choose(q_BxLxHxK, v_BxLxHxP, operands, chunk_length)
-  checks.check_one_step(impl, q_BxLxHxK.shape[1])
   loga = loga_BxLxHxK.astype(jnp.float32)
+  if impl == 'auto':
+    impl = _choose(q_BxLxGxK, v_BxLxHxP, operands, chunk_length)
+    if impl == 'pallas':  # what was measured has a decay for each key
+      loga = jnp.broadcast_to(loga, each)
+  checks.check_one_step(impl, sizes['L'])
+  by_head = impl == 'pallas' and loga.shape[-1] == 1 and read == 'after'
+  if not by_head:
+    inputs = of_heads(*inputs, rate_BxLxH)
   if starts_BxL is not None:
     # A decay of exactly 0 forgets all earlier steps, gradients included.
     loga = jnp.where(starts_BxL[:, :, None, None] != 0, -jnp.inf, loga)
   dtype = checks.state_dtype(state_BxHxKxP)
+  if by_head:
+    from rnn_jax.ops.gla import ssd as gla_ssd
+
+    state, y = gla_ssd.run(
+      state_BxHxKxP, *inputs, loga, rate_BxLxH, skip_H, operands
+    )
+    return state.astype(dtype), y.astype(v_BxLxHxP.dtype)
   if impl == 'native':
     state = state_BxHxKxP.astype(dtype)
-    return _native(state, *inputs, loga, starts_BxL, read, chunk_length)
+    state, y = _native(state, *inputs, loga, starts_BxL, read, chunk_length)
+    return state, with_skip(y, v_BxLxHxP, skip_H)
   state = state_BxHxKxP.astype(jnp.float32)
   q, k, v = (x.astype(jnp.float32) for x in inputs)
   forms: dict[str, Callable[..., tuple[jax.Array, jax.Array]]] = {
@@ -160,7 +184,30 @@ def recurrence(
     state, y = read_before(run, state, q, k, v, loga, starts_BxL)
   else:
     state, y = run(state, q, k, v, loga)
-  return state.astype(dtype), y.astype(v_BxLxHxP.dtype)
+  return state.astype(dtype), with_skip(y, v_BxLxHxP, skip_H)
+
+
+def of_heads(
+  q_BxLxGxK: jax.Array,
+  k_BxLxGxK: jax.Array,
+  v_BxLxHxP: jax.Array,
+  rate_BxLxH: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns each head's (q, k, v) of a recurrence without groups and rates."""
+  heads = v_BxLxHxP.shape[2] // q_BxLxGxK.shape[2]
+  q, k = (jnp.repeat(x, heads, 2) for x in (q_BxLxGxK, k_BxLxGxK))
+  if rate_BxLxH is None:
+    return q, k, v_BxLxHxP
+  return q, k, (rate_BxLxH[..., None] * v_BxLxHxP).astype(v_BxLxHxP.dtype)
+
+
+def with_skip(
+  y_BxLxHxP: jax.Array, v_BxLxHxP: jax.Array, skip_H: jax.Array | None
+) -> jax.Array:
+  """Returns y + d v, in v's dtype."""
+  if skip_H is not None:
+    y_BxLxHxP = y_BxLxHxP + skip_H[None, None, :, None] * v_BxLxHxP
+  return y_BxLxHxP.astype(v_BxLxHxP.dtype)
 
 
 def _choose(q, v, operands, chunk_length):
@@ -234,6 +281,10 @@ def _native(state, q, k, v, loga, starts, read, chunk_length):
 
 
 def _pallas(state, q, k, v, loga, operands):
+  if loga.shape[-1] == 1:
+    from rnn_jax.ops.gla import ssd as gla_ssd
+
+    return gla_ssd.run(state, q, k, v, loga, operands=operands)
   from rnn_jax.ops.gla import pallas as gla_pallas
 
   return gla_pallas.recurrence(state, q, k, v, loga, operands=operands)

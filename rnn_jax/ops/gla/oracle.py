@@ -8,7 +8,8 @@ and its gradients, for dY = dL/dy and dS_L = dL/dS_L given:
     dq_t = S_t dY_t      dk_t = dS_t v_t      dv_t = dS_t^T k_t
     da_t[i] = sum_j dS_t[i,j] S_{t-1}[i,j]          dloga_t = a_t da_t
 
-Where a document starts, S_{t-1} counts as zero and receives no gradient.
+Where a document starts, S_{t-1} counts as zero and receives no gradient. What
+the heads of a group share has the sum of their gradients.
 """
 
 from typing import NamedTuple
@@ -72,6 +73,9 @@ def backward(
     d = a[:, t, :, :, None] * d
     d = d + read_here if read == 'before' else d
     d = np.where(starts[:, t, None, None, None] != 0, 0.0, d)
+  d_q, d_k = (
+    _of_groups(x, np.shape(of)) for x, of in ((d_q, inputs.q), (d_k, inputs.k))
+  )
   if loga.shape != a.shape:
     d_loga = d_loga.sum(-1, keepdims=True)
   return Inputs(d, d_q, d_k, d_v, d_loga)
@@ -80,7 +84,9 @@ def backward(
 def _run(inputs, starts):
   """Returns the states before and after each step, the decays, the inputs."""
   inputs = Inputs(*(np.asarray(x, np.float64) for x in inputs))
-  state, _, k, v, loga = inputs
+  state, q, k, v, loga = inputs
+  q, k = (np.repeat(x, v.shape[2] // x.shape[2], 2) for x in (q, k))
+  inputs = Inputs(state, q, k, v, loga)
   a = np.broadcast_to(np.exp(loga), k.shape)
   old, new = [], []
   for t in range(k.shape[1]):
@@ -90,3 +96,9 @@ def _run(inputs, starts):
     state = a[:, t, :, :, None] * state + written
     new.append(state)
   return np.stack(old, 1), np.stack(new, 1), a, inputs
+
+
+def _of_groups(d, shape):
+  """Returns the sums of gradients over the heads of each group."""
+  B, L, groups, K = shape
+  return d.reshape(B, L, groups, -1, K).sum(3)

@@ -20,7 +20,7 @@ CASES = (
   ('step', 1, 64, 'after', 'key'),
   ('step', 1, 64, 'before', 'head'),
   ('scan', 17, 64, 'after', 'key'),
-  ('scan', 17, 64, 'before', 'head'),
+  ('scan', 17, 64, 'before', 'shared'),
   ('associative', 1, 64, 'after', 'key'),
   ('associative', 64, 64, 'after', 'head'),
   ('chunked', 2, 7, 'before', 'head'),
@@ -29,8 +29,9 @@ CASES = (
   ('chunked', 65, 64, 'after', 'key'),
   ('chunked', 65, 1, 'after', 'head'),
   ('chunked', 130, 16, 'before', 'head'),
+  ('chunked', 33, 16, 'after', 'shared'),
   ('native', 1, None, 'after', 'key'),
-  ('native', 33, 7, 'after', 'head'),
+  ('native', 33, 7, 'after', 'shared'),
   ('native', 130, 64, 'before', 'head'),
 )
 QUICK = CASES[1], CASES[2], CASES[6]

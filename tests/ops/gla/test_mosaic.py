@@ -3,6 +3,8 @@
 The inputs, the measure of error and the bounds are the self-check's.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.slow
 CASES = (
   (130, 20, 16, 'after', 'key', 'float32', 'float32', slice(20, 21)),
   (3, 70, 16, 'after', 'key', 'bfloat16', 'bfloat16', slice(2, 15, 12)),
-  (17, 16, 80, 'before', 'head', 'float32', 'tf32', slice(5, None, 18)),
+  (17, 16, 80, 'before', 'key', 'float32', 'tf32', slice(5, None, 18)),
 )
 
 
@@ -56,7 +58,7 @@ def test_auto_chooses_it_where_it_is_faster(
   name, L, K, options, chosen, monkeypatch
 ):
   monkeypatch.setattr(target, '_used', target.GPUS[name])
-  state, *inputs = test_pallas.drawn(L, K, 64, 'key', jnp.float32)
+  state, *inputs = test_pallas.drawn(L, K, 64)
   asked, options = [], {'operands': 'bfloat16'} | options
 
   def stand_in(state, q, k, v, loga, operands):
@@ -66,6 +68,24 @@ def test_auto_chooses_it_where_it_is_faster(
   monkeypatch.setattr(gla_pallas, 'recurrence', stand_in)
   jax.eval_shape(lambda *x: gla.recurrence(*x, **options), state, *inputs)
   assert asked == ['bfloat16'] * (chosen == 'pallas')
+
+
+def test_auto_s_kernels_have_a_decay_for_each_key(monkeypatch):
+  """Those with one decay a head haven't run on a GPU."""
+  monkeypatch.setattr(target, '_used', target.GPUS['h100'])
+  state, q, k, v, loga = test_pallas.drawn(64, 32, 64)
+  shared = q.update(shape=(*q.shape[:2], 1, 32))
+  by_head = loga.update(shape=(*loga.shape[:3], 1))
+  asked = []
+
+  def stand_in(state, *inputs, operands):
+    asked.append([x.shape for x in inputs])
+    return state, inputs[2]
+
+  monkeypatch.setattr(gla_pallas, 'recurrence', stand_in)
+  run = functools.partial(gla.recurrence, operands='bfloat16')
+  jax.eval_shape(run, state, shared, shared, v, by_head)
+  assert asked == [[x.shape for x in (q, k, v, loga)]]
 
 
 def test_auto_does_not_choose_it_where_shards_are_checked(monkeypatch):
@@ -98,7 +118,7 @@ def test_the_compiler_finds_registers(operands, tmp_path):
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     arrays = [
       jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole)
-      for x in test_pallas.drawn(128, 128, 128, 'key', jnp.float32)
+      for x in test_pallas.drawn(128, 128, 128)
     ]
     target.compiled(jax.jit(both_ways).trace(*arrays), options)
     made = kernels.read(tmp_path)

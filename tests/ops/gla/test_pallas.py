@@ -30,14 +30,14 @@ pytestmark = [
 # a kernel of single steps has no matmuls.
 CASES = (
   (16, 20, 48, 'before', 'key', 'float32', 'float32'),
-  (65, 32, 20, 'before', 'head', 'float32', 'float32'),
-  (1, 16, 16, 'after', 'head', 'bfloat16', 'bfloat16'),
+  (65, 32, 20, 'before', 'key', 'float32', 'float32'),
+  (1, 16, 16, 'after', 'key', 'bfloat16', 'bfloat16'),
   (65, 32, 64, 'after', 'key', 'bfloat16', 'bfloat16'),
 )
 # States of several blocks.
 CASES_WIDE = (
   (130, 128, 48, 'after', 'key', 'float32', 'float32'),
-  (33, 16, 80, 'before', 'head', 'float32', 'tf32'),
+  (33, 16, 80, 'before', 'key', 'float32', 'tf32'),
 )
 EVERY_GATE = slice(2, None, 3)  # the rows with several resets
 FORWARD = {'prepare', 'states', 'outputs'}
@@ -59,9 +59,11 @@ def excess_errors(
   operands,
   rows,
   form='triton',
+  H=1,
+  groups=0,
 ):
   """The errors that exceed their bounds, by tensor, gate and start."""
-  drawn = selfcheck.draw(L, decay, dtype, H=1, K=K, P=P)
+  drawn = selfcheck.draw(L, decay, dtype, H=H, K=K, P=P, groups=groups)
   drawn = jax.tree.map(lambda x: x[rows], drawn)
   with gla_pallas.interpret(form):
     errors = selfcheck.errors(*drawn, 'pallas', read=read, operands=operands)
@@ -87,17 +89,16 @@ def test_wide_states_are_split_into_blocks(monkeypatch, case):
   assert excess_errors(*case, rows=EVERY_GATE) == {}
 
 
-def drawn(L, K=16, P=16, decay='key', dtype=jnp.float32):
+def drawn(L, K=16, P=16, dtype=jnp.float32):
   """One sequence of two heads: its shapes only."""
 
   def shape(*lengths, dtype=dtype):
     return jax.ShapeDtypeStruct((1, *lengths), dtype)
 
-  wide = K if decay == 'key' else 1
   return (
     shape(2, K, P, dtype=jnp.float32),
     *(shape(L, 2, width) for width in (K, K, P)),
-    shape(L, 2, wide, dtype=jnp.float32),
+    shape(L, 2, K, dtype=jnp.float32),
   )
 
 
@@ -149,7 +150,7 @@ def test_the_backward_pass_stores_inputs_and_a_state_for_each_chunk():
   assert shapes == sorted([q, q, v, q, states])
 
 
-def lowered(L, K, P, decay, dtype, operands, gradients=True):
+def lowered(L, K, P, dtype, operands, gradients=True):
   """The program for a GPU: its text, and the kernels it calls."""
 
   def run(*arrays):
@@ -161,7 +162,7 @@ def lowered(L, K, P, decay, dtype, operands, gradients=True):
 
   compiled = jax.jit(both if gradients else run)
   with a_gpu():
-    traced = compiled.trace(*drawn(L, K, P, decay, dtype))
+    traced = compiled.trace(*drawn(L, K, P, dtype))
     text = traced.lower(lowering_platforms=('cuda',)).as_text()
   assert text.count('@__gpu$xla.gpu.triton') == text.count('name = "')
   return text, set(re.findall(r'name = "(\w+)_kernel"', text))
@@ -180,11 +181,11 @@ def a_gpu():
 def test_all_kernels_are_lowered_for_a_gpu():
   programs = set()
   for operands in precision.RECURRENT:  # each format has its own program
-    text, kernels = lowered(130, 64, 20, 'head', 'float32', operands)
+    text, kernels = lowered(130, 64, 20, 'float32', operands)
     assert kernels == BACKWARD  # none of single steps
     programs.add(text)
   assert len(programs) == len(precision.RECURRENT)
-  _, kernels = lowered(3, 256, 256, 'key', 'bfloat16', 'bfloat16')
+  _, kernels = lowered(3, 256, 256, 'bfloat16', 'bfloat16')
   assert kernels == BACKWARD | {'steps'}
 
 
@@ -201,7 +202,7 @@ def test_the_compiler_finds_registers(operands, tmp_path):
     place = jax.sharding.SingleDeviceSharding(target.device())
     arrays = [
       jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
-      for x in drawn(130, 64, 64, 'key', jnp.float32)
+      for x in drawn(130, 64, 64)
     ]
     target.compiled(jax.jit(both_ways).trace(*arrays), options | OPTIMIZED)
     made = [x for x in kernels_lib.read(tmp_path) if '_kernel' in x.name]
@@ -211,7 +212,7 @@ def test_the_compiler_finds_registers(operands, tmp_path):
 
 def test_short_sequences_run_in_one_kernel():
   def kernels(L):
-    return lowered(L, 16, 16, 'key', 'float32', 'float32', False)[1]
+    return lowered(L, 16, 16, 'float32', 'float32', False)[1]
 
   assert kernels(1) == kernels(gla_pallas.SHORT) == {'steps'}
   assert kernels(gla_pallas.SHORT + 1) == FORWARD

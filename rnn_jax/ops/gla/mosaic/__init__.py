@@ -58,7 +58,7 @@ def run(
     q: BxLxHxK.
     k: BxLxHxK.
     v: BxLxHxP.
-    loga: BxLxHxK or BxLxHx1.
+    loga: BxLxHxK.
     operands: 'float32', 'tf32' or 'bfloat16': the format of the matmuls'
       operands, computed with 24, 16 and 8 bits.
     interpreted: whether kernels are interpreted.
@@ -68,7 +68,7 @@ def run(
   """
   (B, L, H, K), P = q.shape, v.shape[-1]
   steps, keys, values = -L % TILE, -K % TILE, -P % TILE
-  loga = jnp.broadcast_to(loga.astype(jnp.float32), k.shape)
+  loga = loga.astype(jnp.float32)
   q, k, loga = (_pad(x, steps, keys) for x in (q, k, loga))
   v = _pad(v, steps, values)
   state = jnp.pad(state, [(0, 0), (0, 0), (0, keys), (0, values)])

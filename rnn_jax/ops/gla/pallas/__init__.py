@@ -4,10 +4,10 @@ Hopper GPUs run those of `gla.mosaic` instead, which `form` decides.
 
     S_t = diag(a_t) S_{t-1} + k_t v_t^T        y_t = S_t^T q_t
 
-Shapes as in `gla`: q, k BxLxHxK; v, y BxLxHxP; log a_t <= 0, -inf allowed,
-BxLxHxK or BxLxHx1. Time is split into N chunks of C steps and these into
-sub-blocks of 16. With d(s, t] the product of the decays after s up to t, 0 and
-C the ends of a chunk, and S its first state:
+Shapes as in `gla`: q, k, log a BxLxHxK; v, y BxLxHxP; log a_t <= 0, -inf
+allowed. With one decay a head, `gla.ssd` runs instead. Time is split into N
+chunks of C steps and these into sub-blocks of 16. With d(s, t] the product of
+the decays after s up to t, 0 and C the ends of a chunk, and S its first state:
 
     scores_ij = sum_K q_i k_j d(j, i], j <= i        total = d(0, C]
     read_i = q_i d(0, i]       write_j = k_j d(j, C]
@@ -155,7 +155,7 @@ def recurrence(
     q_BxLxHxK: the queries.
     k_BxLxHxK: the keys.
     v_BxLxHxP: the values.
-    loga_BxLxHxK: log-decays, <= 0; the last axis is K or 1.
+    loga_BxLxHxK: log-decays, <= 0.
     operands: one of precision.RECURRENT, the format of the matmuls' operands.
       Sums, states and decays are always float32. With 'bfloat16', q, k, v are
       read and y is written in bfloat16.
@@ -191,7 +191,7 @@ def run(
     q: BxLxHxK.
     k: BxLxHxK.
     v: BxLxHxP.
-    loga: BxLxHxK or BxLxHx1.
+    loga: BxLxHxK.
     operands: one of precision.RECURRENT.
     interpreted: whether kernels are interpreted.
 
@@ -205,14 +205,11 @@ def run(
   check_widths(K, P)
   chunk = min(CHUNK, max(tiles.SUB, pl.next_power_of_2(L)))
   to_K, to_P = (max(tiles.SUB, pl.next_power_of_2(n)) - n for n in (K, P))
-  by_head = loga.shape[-1] < K
   short = L <= SHORT
   steps = 0 if short else -L % chunk
   q, k, v, loga = (
     _pad(x, steps, columns)
-    for x, columns in zip(
-      (q, k, v, loga), (to_K, to_K, to_P, 0 if by_head else to_K), strict=True
-    )
+    for x, columns in ((q, to_K), (k, to_K), (v, to_P), (loga, to_K))
   )
   state = jnp.pad(state, [(0, 0), (0, 0), (0, to_K), (0, to_P)])
   B, L_padded, H, K_padded = q.shape
@@ -224,7 +221,6 @@ def run(
     K=K_padded,
     P=v.shape[-1],
     chunk=chunk,
-    by_head=by_head,
     interpret=interpreted,
   )
   q, k, v = (x.astype(plan.stored) for x in (q, k, v))

@@ -46,8 +46,7 @@ def _prepare_kernel(
   nothing = jnp.zeros_like(tiles.whole(loga))
   earlier = jax.lax.fori_loop(0, here, meet_earlier, nothing)
   later = jax.lax.fori_loop(here + 1, plan.subs, skip_later, nothing)
-  scores_of = _scores_by_head if plan.by_head else _scores_by_key
-  scores = scores_of(plan, q, k, loga)
+  scores = _scores(plan, q, k, loga)
   scores_ref[:, pl.ds(here * tiles.SUB, tiles.SUB)] = scores.astype(
     scores_ref.dtype
   )
@@ -62,24 +61,24 @@ def prepare(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """Returns (read, write, total, scores); see the package's docstring.
 
-  read and write are BxLxHxK; total BxHx(L/16)x1xG, the sum of each sub-block's
+  read and write are BxLxHxK; total BxHx(L/16)x1xK, the sum of each sub-block's
   log-decays; scores BxHxLxC.
   """
-  B, L, H, K, C, G = plan.B, plan.L, plan.H, plan.K, plan.chunk, plan.G
+  B, L, H, K, C = plan.B, plan.L, plan.H, plan.K, plan.chunk
   keys = (None, C, None, K), 'b n h 0'
   sub_block = (B, L, H, K), plan.stored, (None, tiles.SUB, None, K), 'b m h 0'
   read, write, total, scores = tiles.call(
     plan,
     _prepare_kernel,
     {'s': plan.subs, 'n': plan.N},
-    [(q, *keys), (k, *keys), (loga, (None, C, None, G), 'b n h 0')],
+    [(q, *keys), (k, *keys), (loga, *keys)],
     [
       sub_block,
       sub_block,
       (
-        (B, H, L // tiles.SUB, 1, G),
+        (B, H, L // tiles.SUB, 1, K),
         jnp.float32,
-        (None,) * 3 + (1, G),
+        (None,) * 3 + (1, K),
         'b h m 0 0',
       ),
       ((B, H, L, C), plan.stored, (None, None, tiles.SUB, C), 'b h m 0'),
@@ -92,7 +91,7 @@ def prepare(
 # Scores within a sub-block.
 
 
-def _scores_by_key(plan, q, k, loga):
+def _scores(plan, q, k, loga):
   i, j = tiles.step_pairs()
   own = jnp.sum(q * k, axis=1, keepdims=True)
   scores = jnp.where(i == j, own, 0.0)
@@ -103,7 +102,7 @@ def _scores_by_key(plan, q, k, loga):
   return scores
 
 
-def _scores_by_key_backward(plan, q, k, loga, d_scores):
+def _scores_backward(plan, q, k, loga, d_scores):
   i, j = tiles.step_pairs()
   own = jnp.where(i == j, d_scores, 0.0)
   own = jnp.sum(own, axis=1, keepdims=True)
@@ -120,31 +119,6 @@ def _scores_by_key_backward(plan, q, k, loga, d_scores):
     crossed = tiles.between_border_and(j, i, half)
     d_loga += tiles.sums(crossed, q * dq_late + k * dk_early)
   return dq, dk, d_loga
-
-
-def _between(loga):
-  """Returns the decay from step j (column) to i (row), 16x16, 0 if j > i."""
-  i, j = tiles.step_pairs()
-  spans = tiles.sums(j <= i, jnp.where(i > j, loga, 0.0))  # a column for each j
-  return jnp.where(i >= j, jnp.exp(spans), 0.0)
-
-
-def _scores_by_head(plan, q, k, loga):
-  return tiles.dot(plan, q, k, (1, 1)) * _between(loga)
-
-
-def _scores_by_head_backward(plan, q, k, loga, d_scores):
-  i, j = tiles.step_pairs()
-  between = _between(loga)
-  crossed = d_scores * between * tiles.dot(plan, q, k, (1, 1))
-  crossed = tiles.sums(j >= i, jnp.where(i > j, crossed, 0.0))
-  d_loga = jnp.sum(jnp.where(j < i, crossed, 0.0), axis=1, keepdims=True)
-  d_pairs = d_scores * between
-  return (
-    tiles.dot(plan, d_pairs, k),
-    tiles.dot(plan, d_pairs, q, (0, 0)),
-    d_loga,
-  )
 
 
 def _prepare_backward_kernel(
@@ -223,16 +197,9 @@ def _prepare_backward_kernel(
   )
   through += from_keys * jnp.exp(total + later)
   through += to_queries * jnp.exp(earlier + total)
-  q_dq, k_dk = q * dq, k * dk
-  if plan.by_head:
-    through, q_dq, k_dk = (
-      jnp.sum(x, axis=1, keepdims=True) for x in (through, q_dq, k_dk)
-    )
-  d_loga = tiles.since(q_dq) + tiles.before(k_dk) + through
-  backward = _scores_by_head_backward
-  backward = backward if plan.by_head else _scores_by_key_backward
+  d_loga = tiles.since(q * dq) + tiles.before(k * dk) + through
   d_scores = d_scores_of(here, here).astype(jnp.float32)
-  dq_own, dk_own, d_loga_own = backward(plan, q, k, loga, d_scores)
+  dq_own, dk_own, d_loga_own = _scores_backward(plan, q, k, loga, d_scores)
   dq_ref[...] = (dq + dq_own).astype(dq_ref.dtype)
   dk_ref[...] = (dk + dk_own).astype(dk_ref.dtype)
   d_loga_ref[...] = d_loga + d_loga_own
@@ -252,15 +219,8 @@ def prepare_backward(
   B, L, H, K, C = plan.B, plan.L, plan.H, plan.K, plan.chunk
   wide = min(K, tiles.BLOCK)
   keys = (None, C, None, wide), 'b n h i'
-  logs = ((None, C, None, 1), 'b n h 0') if plan.by_head else keys
-  # With one decay per head, its gradient is a sum over blocks of keys.
-  parts, width = (K // wide, 1) if plan.by_head else (K, wide)
-  sub_block = (
-    (B, L, H, K),
-    plan.stored,
-    (None, tiles.SUB, None, wide),
-    'b m h i',
-  )
+  sub_block = (None, tiles.SUB, None, wide), 'b m h i'
+  shape = B, L, H, K
   dq, dk, d_loga = tiles.call(
     plan,
     _prepare_backward_kernel,
@@ -268,22 +228,17 @@ def prepare_backward(
     [
       (q, *keys),
       (k, *keys),
-      (loga, *logs),
+      (loga, *keys),
       (d_scores, (None, None, C, C), 'b h n 0'),
       (d_read, *keys),
       (d_write, *keys),
       (d_total, (None, None, None, 1, wide), 'b h n 0 i'),
     ],
     [
-      sub_block,
-      sub_block,
-      (
-        (B, L, H, parts),
-        jnp.float32,
-        (None, tiles.SUB, None, width),
-        'b m h i',
-      ),
+      (shape, plan.stored, *sub_block),
+      (shape, plan.stored, *sub_block),
+      (shape, jnp.float32, *sub_block),
     ],
     warps=plan.warps,
   )
-  return dq, dk, jnp.sum(d_loga, -1, keepdims=True) if plan.by_head else d_loga
+  return dq, dk, d_loga

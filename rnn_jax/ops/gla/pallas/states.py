@@ -50,7 +50,6 @@ def states(
   """
   B, L, H, K, P, N = plan.B, plan.L, plan.H, plan.K, plan.P, plan.N
   wide, high = _blocks(plan)
-  logs, of_keys = (1, '0') if plan.by_head else (wide, 'i')
   tile = (None, None, wide, high), 'b h i p'
   every = (None, None, N, wide, high), 'b h 0 i p'
   before, last = tiles.call(
@@ -61,7 +60,7 @@ def states(
       (state, *tile),
       (x, (None, L, None, wide), 'b 0 h i'),
       (v, (None, L, None, high), 'b 0 h p'),
-      (total, (None, None, L // tiles.SUB, None, logs), f'b h 0 0 {of_keys}'),
+      (total, (None, None, L // tiles.SUB, None, wide), 'b h 0 0 i'),
     ],
     [
       # Matmuls read these, so they are in their format; the sum is float32.
@@ -236,7 +235,7 @@ def steps(
       (q, *keys),
       (k, *keys),
       (v, *values),
-      (loga, (None, L, None, plan.G), 'b 0 h 0'),
+      (loga, *keys),
     ],
     [
       ((B, H, K, P), jnp.float32, *tile),

@@ -30,7 +30,6 @@ class Plan(NamedTuple):
   K: int
   P: int
   chunk: int
-  by_head: bool
   interpret: bool
 
   @property
@@ -40,11 +39,6 @@ class Plan(NamedTuple):
   @property
   def subs(self) -> int:
     return self.chunk // SUB
-
-  @property
-  def G(self) -> int:
-    """The width of a decay."""
-    return 1 if self.by_head else self.K
 
   @property
   def stored(self) -> jax.typing.DTypeLike:
@@ -74,40 +68,47 @@ def call(
   warps: int,
   stages: int = 1,
   suffix: str = '',
+  heads: int = 1,
 ) -> tuple[jax.Array, ...]:
   """Runs `kernel` at each point of a grid, for each head of each sequence.
 
   Args:
-    plan: the shapes, this Plan or ops/delta's.
+    plan: the shapes, this Plan, ops/delta's or that of ops/gla/ssd.
     kernel: a function of one reference for each input and each output.
     grid: the size of each axis by name: n chunks, s sub-blocks in a chunk,
       i blocks of K, p blocks of P.
     inputs: (array, block, index) each. `index` names, for each axis of the
       array, the index of its block: an axis of the grid, b the sequence, h the
-      head, m the sub-block counted over all chunks, 0 the only one.
+      head, g its group, m the sub-block counted over all chunks, 0 the only
+      one.
     outputs: (shape, dtype, block, index) each.
     warps: of 32 threads, in one program.
     stages: loads that a loop prefetches.
     suffix: of the kernel's name.
+    heads: of one program; h then counts as many at a time.
 
   Returns:
     The outputs.
   """
 
+  rows = plan.H // heads
+
   def spec(block, index):
     def block_index(*point):
       *point, row = point
       at = dict(zip(grid, point, strict=True))
-      at['b'], at['h'] = jax.lax.div(row, plan.H), jax.lax.rem(row, plan.H)
+      at['b'], at['h'] = jax.lax.div(row, rows), jax.lax.rem(row, rows)
       if 's' in at:
         at['m'] = at['n'] * plan.subs + at['s']
+      if 'g' in index:
+        at['g'] = jax.lax.div(at['h'], plan.shared // heads)
       return tuple(at.get(name, 0) for name in index.split())
 
     return pl.BlockSpec(block, block_index)
 
   return pl.pallas_call(
     functools.partial(kernel, plan=plan),
-    grid=(*grid.values(), plan.B * plan.H),
+    grid=(*grid.values(), plan.B * rows),
     in_specs=[spec(*rest) for _, *rest in inputs],
     out_specs=[spec(*rest) for _, _, *rest in outputs],
     out_shape=[jax.ShapeDtypeStruct(*of) for *of, _, _ in outputs],
@@ -140,36 +141,36 @@ def parts(plan: Plan, length: int, begin: jax.Array | int = 0) -> list[Any]:
   return [pl.ds(begin + start, size) for start in range(0, length, size)]
 
 
-def sums(mask: jax.Array, x: jax.Array) -> jax.Array:
-  """Returns mask @ x in float32 for a 16x16 mask and x 16xG."""
+def sums(mask: jax.Array, x: jax.Array, parts: int = 3) -> jax.Array:
+  """Returns mask @ x in float32 for a square mask, x in parts of 8 bits."""
   if x.shape[1] == 1:
-    x = jnp.broadcast_to(x.reshape(1, SUB), mask.shape)
+    x = jnp.broadcast_to(x.reshape(1, -1), mask.shape)
     return jnp.sum(jnp.where(mask, x, 0.0), axis=1, keepdims=True)
   mask, sums = mask.astype(jnp.bfloat16), jnp.zeros(x.shape, jnp.float32)
-  for part in reversed(_in_16_bits(x)):
+  for part in reversed(_in_16_bits(x, parts)):
     sums += jnp.dot(
       mask, part, precision=DEFAULT, preferred_element_type=jnp.float32
     )
   return sums
 
 
-def _in_16_bits(x):
-  """Returns three bfloat16 arrays that sum to x: 3 x 8 bits are float32's 24.
+def _in_16_bits(x, parts):
+  """Returns bfloat16 arrays that sum to x: 3 x 8 bits are float32's 24.
 
   With them tensor cores add float32 numbers. Bits are truncated, since a
   compiler may optimize rounding to bfloat16 and back away.
   """
-  parts = []
-  for _ in range(2):
+  made = []
+  for _ in range(parts - 1):
     bits = jax.lax.bitcast_convert_type(x, jnp.int32) & -(2**16)
     part = jax.lax.bitcast_convert_type(bits, jnp.float32)
-    parts.append(part.astype(jnp.bfloat16))
+    made.append(part.astype(jnp.bfloat16))
     x = x - part
-  return *parts, x.astype(jnp.bfloat16)
+  return *made, x.astype(jnp.bfloat16)
 
 
 def whole(x: jax.Array) -> jax.Array:
-  """Returns the sum over a sub-block, 1xG."""
+  """Returns the sum over a sub-block, 1xK."""
   return jnp.sum(x, axis=0, keepdims=True)
 
 
@@ -225,7 +226,7 @@ def decayed_to_border(
   """Decays queries after a border from it, and keys before it up to it.
 
   Returns:
-    (q 16xK, k 16xK, decay 16xG, late 16x1, one_piece 16x16): 0 in the rows of
+    (q 16xK, k 16xK, decay 16xK, late 16x1, one_piece 16x16): 0 in the rows of
     q that are not late and those of k that are.
   """
   i, j = step_pairs()
