@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "vector.h"
-#if defined(__AVX512BF16__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -38,10 +38,21 @@ inline void assign(BFloat16& to, float x) {
 typedef uint16_t Halves __attribute__((vector_size(2 * kWidth)));
 typedef uint32_t Bits __attribute__((vector_size(4 * kWidth)));
 
+// By instructions: of __builtin_convertvector, GCC makes two of half the width.
+inline Bits widen(Halves halves) {
+#if defined(__AVX512F__)
+  return (Bits)_mm512_cvtepu16_epi32((__m256i)halves);
+#elif defined(__AVX2__)
+  return (Bits)_mm256_cvtepu16_epi32((__m128i)halves);
+#else
+  return __builtin_convertvector(halves, Bits);
+#endif
+}
+
 inline Vector load(const BFloat16* p) {
   Halves halves;
   std::memcpy(&halves, p, sizeof(halves));
-  return (Vector)(__builtin_convertvector(halves, Bits) << 16);
+  return (Vector)(widen(halves) << 16);
 }
 // Rounds as `assign`.
 inline void store(BFloat16* p, Vector x) {

@@ -40,6 +40,17 @@ struct Sums {
 };
 inline Integers total(const Sums& sums, int i) { return sums.part[i]; }
 
+// By instructions: of __builtin_convertvector, GCC makes two of half the width.
+inline Shorts widen(Bytes bytes) {
+#if defined(__AVX512BW__)
+  return (Shorts)_mm512_cvtepi8_epi16((__m256i)bytes);
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+  return (Shorts)_mm256_cvtepi8_epi16((__m128i)bytes);
+#else
+  return __builtin_convertvector(bytes, Shorts);
+#endif
+}
+
 // 32 numbers of 8 bits: column 0's pair, column 1's, ... `pairs` of each column
 // follow, of which at most kDepth / 2 are read.
 inline Numbers unpack_int8(const int8_t* p, int64_t = kDepth / 2) {
@@ -47,7 +58,7 @@ inline Numbers unpack_int8(const int8_t* p, int64_t = kDepth / 2) {
   for (int i = 0; i < kParts; ++i) {
     Bytes bytes;
     std::memcpy(&bytes, p + i * sizeof(Bytes), sizeof(Bytes));
-    n.part[i] = __builtin_convertvector(bytes, Shorts);
+    n.part[i] = widen(bytes);
   }
   return n;
 }
@@ -57,7 +68,11 @@ inline Numbers unpack_int8(const int8_t* p, int64_t = kDepth / 2) {
 inline Numbers unpack_int4(const uint8_t* p) {
   Nibbles nibbles;
   std::memcpy(&nibbles, p, sizeof(nibbles));
+#if defined(__AVX2__)
+  Wide wide = (Wide)_mm256_cvtepu8_epi16((__m128i)nibbles);
+#else
   Wide wide = __builtin_convertvector(nibbles, Wide);
+#endif
   Wide halves[2] = {wide & 15, wide >> 4};
   Numbers n;
   static_assert(sizeof(n) == sizeof(halves), "16 pairs");
@@ -68,6 +83,10 @@ inline Numbers unpack_int4(const uint8_t* p) {
   std::memcpy(&n, halves, sizeof(n));
 #endif
   return n;
+}
+
+inline void add(Sums& sums, const Sums& more) {
+  for (int i = 0; i < kParts; ++i) sums.part[i] += more.part[i];
 }
 
 // sums += x[0] * (the first of each pair) + x[1] * (the second).
@@ -96,6 +115,39 @@ inline void add(Sums& sums, const Numbers& n, const int16_t* x) {
 #endif
   }
 }
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+// Sums of 4-bit numbers, two pairs at a time: of columns 0 to 7 and 8 to 15,
+// each of the first pairs and of the second ones.
+struct PairsOfTwo {
+  __m512i lower{}, upper{};
+};
+
+// sums += x[0 to 3] * numbers of `unpack_int4`(p) and (p + 16).
+template <int R>
+inline void add_two(PairsOfTwo* sums, const uint8_t* p, const int16_t* x,
+                    int64_t between) {
+  __m512i wide = _mm512_cvtepu8_epi16(
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  __m512i lower = _mm512_and_si512(wide, _mm512_set1_epi16(15));
+  __m512i upper = _mm512_srli_epi16(wide, 4);
+  for (int r = 0; r < R; ++r, x += between) {
+    int32_t pairs[2];
+    std::memcpy(pairs, x, sizeof(pairs));
+    __m512i both = _mm512_mask_set1_epi32(_mm512_set1_epi32(pairs[0]), 0xff00,
+                                          pairs[1]);
+    sums[r].lower = _mm512_dpwssd_epi32(sums[r].lower, lower, both);
+    sums[r].upper = _mm512_dpwssd_epi32(sums[r].upper, upper, both);
+  }
+}
+
+inline Sums join(const PairsOfTwo& sums, Sums to) {
+  __m512i first = _mm512_shuffle_i64x2(sums.lower, sums.upper, 0x44);
+  __m512i second = _mm512_shuffle_i64x2(sums.lower, sums.upper, 0xee);
+  to.part[0] += (Integers)_mm512_add_epi32(first, second);
+  return to;
+}
+#endif
 
 #endif  // pairs_neon.h has them
 

@@ -29,6 +29,12 @@ inline Integers total(const Sums& sums, int i) {
   auto low = (uint32x4_t)sums.part[i], high = (uint32x4_t)sums.high[i];
   return (Integers)(low + (high << 8));
 }
+inline void add(Sums& sums, const Sums& more) {
+  for (int i = 0; i < 4; ++i) {
+    sums.part[i] += more.part[i];
+    sums.high[i] = vaddq_s32(sums.high[i], more.high[i]);
+  }
+}
 
 // Numbers of four rows, column after column.
 struct Numbers {
@@ -110,6 +116,9 @@ struct Sums {
   Integers part[4];
 };
 inline Integers total(const Sums& sums, int i) { return sums.part[i]; }
+inline void add(Sums& sums, const Sums& more) {
+  for (int i = 0; i < 4; ++i) sums.part[i] += more.part[i];
+}
 
 // Of columns 0 to 7 and 8 to 15: those of row k, and those of row k + 1.
 struct Numbers {

@@ -8,6 +8,9 @@
 #include <memory>
 #include <thread>
 
+#include "awake.h"
+#include "loop.h"
+
 namespace rnn_jax {
 
 // Runs tasks: `schedule` may run one at once, later, or only after its caller
@@ -21,31 +24,27 @@ struct Pool {
 //
 // The caller takes items too, and waits only for those that another thread is
 // already running. So a pool whose threads are all busy, or blocked here
-// themselves, delays nothing and can't deadlock.
+// themselves, delays nothing and can't deadlock. Threads that wait awake for it
+// help first. With `reads`, what all items together read in their order, those
+// that help stay awake for the next loop.
 template <typename Body>
-void parallel_for(const Pool& pool, int64_t count, const Body& body) {
-  struct Shared {
-    std::atomic<int64_t> next{0};
-    std::atomic<int64_t> done{0};
-  };
-  int64_t helpers = (count < pool.threads ? count : pool.threads) - 1;
+void parallel_for(const Pool& pool, int64_t count, const Body& body,
+                  Reads reads = {}) {
+  const int64_t helpers = (count < pool.threads ? count : pool.threads) - 1;
   if (helpers <= 0) {
     for (int64_t i = 0; i < count; ++i) body(i);
     return;
   }
-  auto shared = std::make_shared<Shared>();
-  // A task that begins after the last item was taken never touches `body`.
-  auto work = [shared, count, body = &body] {
-    for (int64_t i; (i = shared->next.fetch_add(1)) < count;) {
-      (*body)(i);
-      shared->done.fetch_add(1, std::memory_order_release);
-    }
-  };
-  for (int64_t i = 0; i < helpers; ++i) pool.schedule(work);
-  work();
-  while (shared->done.load(std::memory_order_acquire) < count) {
-    std::this_thread::yield();
+  auto loop = std::make_shared<Loop>(count, helpers + 1, body);
+  const int64_t most_awake = reads.bytes ? pool.threads - 1 : 0;
+  for (int64_t i = Awake::threads().offer(loop, reads); i < helpers; ++i) {
+    pool.schedule([loop, most_awake] {
+      loop->work();
+      if (most_awake) Awake::threads().stay(most_awake);
+    });
   }
+  loop->work_as_caller();
+  while (!loop->is_done()) std::this_thread::yield();
 }
 
 }  // namespace rnn_jax

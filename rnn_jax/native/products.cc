@@ -23,10 +23,12 @@ namespace {
 
 constexpr int64_t kAhead = 4096;         // bytes: prefetchers stop at pages
 constexpr int64_t kInline = 1 << 17;     // products for one thread
-constexpr int64_t kItem = 256 << 10;     // bytes of weights of a work item
+constexpr int64_t kItem = 64 << 10;      // bytes of weights of a work item
+constexpr int64_t kTogether = 4;         // panels that one row meets at once
 constexpr int64_t kBlock = 32;           // rows of W that share a scale
 constexpr int64_t kExact = 512;          // products of a sum in int32
 constexpr int kMost = 32767;             // of x in 16 bits
+constexpr int kFew = 4;                  // rows for which unpacking counts
 #if defined(__AVX512F__) || defined(__ARM_NEON)
 constexpr int kRows = 24 / kParts;  // sums in registers, of 32
 #else
@@ -45,17 +47,19 @@ struct Shape {
 // Calls run(first panel, last) for parts of W, on several threads if it is
 // large: they take some microseconds to start. `bytes`: of a panel.
 template <typename Run>
-void by_panels(const Pool& pool, const Shape& shape, int64_t bytes,
-               const Run& run) {
+void by_panels(const Pool& pool, const Shape& shape, const void* w,
+               int64_t bytes, const Run& run) {
   const int64_t panels = shape.panels();
   if (shape.rows * shape.K * shape.F < kInline || pool.threads < 2) {
     return run(0, panels);
   }
-  int64_t each = std::max<int64_t>(1, kItem / bytes);
+  int64_t each = std::max<int64_t>(1, kItem / bytes / kTogether) * kTogether;
   each = std::min(each, std::max<int64_t>(1, panels / (4 * pool.threads)));
-  parallel_for(pool, (panels + each - 1) / each, [&](int64_t item) {
+  auto take = [&](int64_t item) {
     run(item * each, std::min(panels, (item + 1) * each));
-  });
+  };
+  const Reads reads{static_cast<const char*>(w), panels * bytes};
+  parallel_for(pool, (panels + each - 1) / each, take, reads);
 }
 
 // Writes a row's columns of a panel.
@@ -85,7 +89,7 @@ inline void blocks_of(int64_t rows, int64_t& row, int64_t panel,
 template <int most, typename Block>
 void each_block(int64_t rows, int64_t first, int64_t last, const Block& block) {
   if (rows == 1) {
-    constexpr int P = std::min(4, most);
+    constexpr int P = std::min<int>(kTogether, most);
     for (; first + P <= last; first += P) {
       block(std::integral_constant<int, 1>(), std::integral_constant<int, P>(),
             0, first);
@@ -134,7 +138,7 @@ void multiply_floats(const Pool& pool, const Shape& shape, const float* x,
   auto block = [&](auto R, auto P, int64_t row, int64_t panel) {
     multiply_block<R(), P()>(shape, x, w, y, row, panel);
   };
-  by_panels(pool, shape, shape.K * kColumns * sizeof(T),
+  by_panels(pool, shape, w, shape.K * kColumns * sizeof(T),
             [&](int64_t first, int64_t last) {
               each_block<kRows>(shape.rows, first, last, block);
             });
@@ -208,15 +212,30 @@ struct Int8 {
     for (int64_t first = 0; first < pairs; first += kExact / 2) {
       const int64_t last = std::min(pairs, first + kExact / 2);
       const int16_t* from = x.numbers.data() + row * x.K;
-      Sums exact[R] = {};
-      for (int64_t k = first; k < last; k += kDepth / 2) {
+      // Integers may be added in any order, and a sum waits for its latency.
+      constexpr int kTurns = R < 4 ? 4 / R : 1, kStep = kDepth / 2;
+      Sums exact[kTurns][R] = {};
+      auto add_some = [&](Sums* to, int64_t k) {
         prefetch(at);
         Numbers n = unpack_int8(at, last - k);
-#pragma GCC unroll 24
-        for (int r = 0; r < R; ++r) add(exact[r], n, from + r * x.K + 2 * k);
         at += kDepth * kColumns;
+#pragma GCC unroll 24
+        for (int r = 0; r < R; ++r) add(to[r], n, from + r * x.K + 2 * k);
+      };
+      int64_t k = first;
+      for (; k + kTurns * kStep <= last; k += kTurns * kStep) {
+#pragma GCC unroll 4
+        for (int turn = 0; turn < kTurns; ++turn) {
+          add_some(exact[turn], k + turn * kStep);
+        }
       }
-      for (int r = 0; r < R; ++r) add_scaled(sums[r], exact[r], one);
+      for (; k < last; k += kStep) add_some(exact[0], k);
+      for (int r = 0; r < R; ++r) {
+        for (int turn = 1; turn < kTurns; ++turn) {
+          add(exact[0][r], exact[turn][r]);
+        }
+        add_scaled(sums[r], exact[0][r], one);
+      }
     }
     Columns own;
     for (int i = 0; i < kParts; ++i) {
@@ -245,12 +264,8 @@ struct Blocks {
     for (int64_t b = 0; b < blocks; ++b, own += kColumns, from += kBlock) {
       Sums exact[R];
       for (int r = 0; r < R; ++r) exact[r] = begin(totals[r * blocks + b]);
-      for (int64_t k = 0; k < kBlock; k += kDepth, at += kDepth / 2 * kPair) {
-        if (k % (64 / kPair * 2) == 0) prefetch(at);
-        auto n = unpack<bits>(at);
-#pragma GCC unroll 24
-        for (int r = 0; r < R; ++r) add(exact[r], n, from + r * x.K + k);
-      }
+      add_block(exact, at, from, x.K);
+      at += kBlock / 2 * kPair;
       prefetch(own);
       Columns scale = unpack_scales(own);
       for (int r = 0; r < R; ++r) add_scaled(sums[r], exact[r], scale);
@@ -258,6 +273,29 @@ struct Blocks {
   }
 
  private:
+  template <int R>
+  static void add_block(Sums (&sums)[R], const uint8_t* at, const int16_t* x,
+                        int64_t between) {
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+    if constexpr (bits == 4 && R <= kFew) {
+      PairsOfTwo own[R];
+#pragma GCC unroll 8
+      for (int64_t k = 0; k < kBlock; k += 4, at += 2 * kPair) {
+        if (k % 8 == 0) prefetch(at);
+        add_two<R>(own, at, x + k, between);
+      }
+      for (int r = 0; r < R; ++r) sums[r] = join(own[r], sums[r]);
+      return;
+    }
+#endif
+    for (int64_t k = 0; k < kBlock; k += kDepth, at += kDepth / 2 * kPair) {
+      if (k % (64 / kPair * 2) == 0) prefetch(at);
+      auto n = unpack<bits>(at);
+#pragma GCC unroll 24
+      for (int r = 0; r < R; ++r) add(sums[r], n, x + r * between + k);
+    }
+  }
+
   // Numbers of 4 bits are stored 8 too large: sum (n - 8) x = sum n x - 8 sum x
   static Sums begin(int32_t total) {
     Sums sums{};
@@ -281,7 +319,7 @@ void multiply_rounded(const Pool& pool, const Shape& shape, const float* x,
       }
     }
   };
-  by_panels(pool, shape, w.bytes(), [&](int64_t first, int64_t last) {
+  by_panels(pool, shape, w.numbers, w.bytes(), [&](int64_t first, int64_t last) {
     each_block<kRows / kSumsOfPart>(shape.rows, first, last, block);
   });
 }

@@ -1,5 +1,7 @@
 """Products with packed weights, against float64 sums of what is packed."""
 
+import concurrent.futures
+
 import jax
 import numpy as np
 import pytest
@@ -102,6 +104,28 @@ def test_a_row_has_the_same_bits_alone_and_among_others(format):
     np.testing.assert_array_equal(
       multiply(x[64 - B :], packed), alone[64 - B :]
     )
+
+
+@pytest.mark.native
+def test_products_of_several_callers_are_those_of_one():
+  """Threads that wait awake for one caller's products help another's."""
+  x = draw(1, 600)
+  packed = [
+    products.pack(draw(600, 900 + 64 * n, seed=n), 'int8', 'native')
+    for n in range(3)
+  ]
+  run = jax.jit(products.multiply)
+  wanted = [np.asarray(run(x, w)) for w in packed]
+
+  def ask(n):
+    order = [(n + turn) % 3 for turn in range(60)]
+    return [(own, np.asarray(run(x, packed[own]))) for own in order]
+
+  with concurrent.futures.ThreadPoolExecutor(4) as callers:
+    made = [pair for pairs in callers.map(ask, range(4)) for pair in pairs]
+  assert len(made) == 240
+  for own, y in made:
+    np.testing.assert_array_equal(y, wanted[own])
 
 
 @pytest.mark.native
