@@ -52,7 +52,7 @@ def decoding(
   model, params = _model(SIZES | (sizes or {}))
   model = layers.with_states(model, states)
   if format:
-    params = packed_weights.pack(params, format)
+    params = packed_weights.pack_to_serve(params, format, True)
   weights = decode.Weights(params)
   table = sampling.make_table(rows)
   for row in range(rows):

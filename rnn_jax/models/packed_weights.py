@@ -19,6 +19,7 @@ import jax
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.ops import products
+from rnn_jax.system import large_pages
 
 PyTree = Any
 EMBEDDING = 'embedding/embedding'
@@ -48,12 +49,23 @@ def pack_to_serve(
 
   In float32 it saves time, of large matrices in C++, and else nothing; small
   ones are packed too if rows are to be `batch_invariant`. Packed ones stay.
+  What C++ reads is in large pages.
   """
-  if format != 'float32':
-    return pack(params, format)
   if products.lacking_native():
-    return params
-  return pack(params, format, least=0 if batch_invariant else LARGE)
+    return params if format == 'float32' else pack(params, format)
+  least = LARGE if format == 'float32' and not batch_invariant else 0
+  return _in_large_pages(pack(params, format, least=least), params)
+
+
+def _in_large_pages(packed, given):
+  """Returns `packed` with a copy of those arrays that `given` hasn't."""
+  there = {id(x) for x in jax.tree.leaves(given)}
+  leaves, tree = jax.tree.flatten(packed)
+  own = [n for n, x in enumerate(leaves) if id(x) not in there]
+  copies = large_pages.copy(jax.device_get([leaves[n] for n in own]))
+  for n, x in zip(own, jax.device_put(copies), strict=True):
+    leaves[n] = x
+  return jax.tree.unflatten(tree, leaves)
 
 
 def panels(params: PyTree, format: str) -> PyTree:

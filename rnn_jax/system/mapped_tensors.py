@@ -28,9 +28,10 @@ import ml_dtypes
 import numpy as np
 
 from rnn_jax.system import files
+from rnn_jax.system import large_pages
 
 SUFFIX = '.safetensors'
-ALIGNED = 64  # bytes, as XLA wants
+ALIGNED = large_pages.ALIGNED
 METADATA = '__metadata__'
 DIGEST = 'sha256'
 DTYPES = {
@@ -66,6 +67,7 @@ class Tensors:
     """
     with files.open_regular(path, within) as file:
       self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    large_pages.advise(self._mapped)
     length = int.from_bytes(self._mapped[:8], 'little')
     left = len(self._mapped) - 8
     if not 2 <= length <= min(left, files.SMALL):
