@@ -21,6 +21,8 @@ def alone_and_together(
   weights: str = 'float32',
   overrides: model_lib.Overrides = None,
   draft_tokens: int = 0,
+  longest: int = 40,
+  part: int = 0,
 ) -> measure.Values:
   """How many requests get other bits among others than by themselves.
 
@@ -30,6 +32,16 @@ def alone_and_together(
   further requests between them, some of which are cancelled. All that a client
   gets is compared: ids, texts, reasons, bits of log-probabilities, and the
   most likely alternatives.
+
+  Args:
+    requests: how many are compared.
+    slots: of both engines.
+    weights: the format of the matrices.
+    overrides: of the model's config.
+    draft_tokens: as above.
+    longest: the most new tokens of a request; prompts have up to 17 times as
+      many.
+    part: which requests, of those that are `requests` at a time.
   """
   bundle = model_lib.make(overrides)
   if draft_tokens:
@@ -37,9 +49,13 @@ def alone_and_together(
   source = generate.Generator.from_bundle(bundle, weights)
   rng = np.random.default_rng(0)
   begins = [
-    model_lib.prompt(rng, rng.integers(16, 600)) for _ in range(PREFIXES)
+    model_lib.prompt(rng, rng.integers(16, 15 * longest))
+    for _ in range(PREFIXES)
   ]
-  asked = [_draw(seed, begins) for seed in range(requests)]
+  first = part * requests
+  asked = [
+    _draw(seed, begins, longest) for seed in range(first, first + requests)
+  ]
   engine = engine_lib.Engine(
     source, engine_lib.Options(slots=slots, prefix_bytes=0)
   )
@@ -47,7 +63,7 @@ def alone_and_together(
   engine = engine_lib.Engine(
     source, engine_lib.Options(slots=slots, draft_tokens=draft_tokens)
   )
-  together, others = _together(engine, asked, begins)
+  together, others = _together(engine, asked, begins, longest)
   pairs = [*zip(alone, together, strict=True)]
   reasons = [
     completion.reason
@@ -68,13 +84,14 @@ def alone_and_together(
   }
 
 
-def _draw(seed, begins):
+def _draw(seed, begins, longest):
   """A random request."""
   rng = random.Random(seed)
-  ids = model_lib.prompt(np.random.default_rng(seed), rng.randint(1, 90))
+  length = rng.randint(1, 2 * longest + 10)
+  ids = model_lib.prompt(np.random.default_rng(seed), length)
   if rng.random() < 0.5:
     ids = np.concatenate([rng.choice(begins), ids])
-  new = rng.randint(1, 40)
+  new = rng.randint(1, longest)
   return ids, requests_lib.Options(
     max_new_tokens=new,
     sampling=_sampling(rng),
@@ -110,7 +127,7 @@ def _alone(engine, request):
   return _record(handle)
 
 
-def _together(engine, asked, begins):
+def _together(engine, asked, begins, longest):
   rng = random.Random(0)
   order = [*enumerate(asked)]
   rng.shuffle(order)
@@ -122,7 +139,7 @@ def _together(engine, asked, begins):
       number, request = order.pop()
       handles[number] = engine.submit(*request)
       if rng.random() < 0.2:
-        drawn = _draw(rng.randrange(10**6, 10**9), begins)
+        drawn = _draw(rng.randrange(10**6, 10**9), begins, longest)
         others.append(engine.submit(*drawn))
     if others and rng.random() < 0.2:
       rng.choice(others[-4:]).cancel()
