@@ -197,7 +197,7 @@ def test_bad_arguments_are_named():
 
 
 @each_format
-@pytest.mark.parametrize('shape', SHAPES)
+@pytest.mark.parametrize('shape', (SHAPES[0], SHAPES[-1]))
 def test_panels_have_the_declared_shapes_and_serve_the_plain_form(
   format, shape, monkeypatch
 ):
