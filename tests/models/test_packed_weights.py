@@ -33,13 +33,18 @@ MODELS = {
 SUMS, ROUNDED, BFLOAT16 = 2e-6, 1e-3, 5e-2  # of the largest number
 
 
-def build(own):
+def initial(init, *inputs):
+  """What a new model has: its greedy texts repeat."""
+  return jax.jit(init)(jax.random.key(0), *inputs)
+
+
+def build(own, parameters=draws.parameters):
   raw = tiny.raw_config('gone')
   config_lib.override(raw, own)
   config = config_lib.parse(raw)
   model = layers.for_inference(language_model.from_config(config, V))
   state = draws.computed(lambda: model.apply({}, B, method='init_state'))
-  params = draws.parameters(model.init, state, np.zeros((B, L), np.int32))
+  params = parameters(model.init, state, np.zeros((B, L), np.int32))
   return model, state, params['params']
 
 
