@@ -27,6 +27,7 @@ import numpy as np
 
 from rnn_jax import errors
 from rnn_jax.data.series import panel
+from rnn_jax.inference import forecast as forecast_lib
 from rnn_jax.inference import readings as readings_lib
 from rnn_jax.inference import series_steps
 from rnn_jax.inference import series_streams
@@ -78,7 +79,7 @@ class Streams:
   """See the module's docstring.
 
   Args:
-    model: reads.
+    model: forecasts.
     digest: of the model; a stream of another one isn't continued.
     options: how it is served.
     store: of streams; None: they end with the process.
@@ -86,7 +87,7 @@ class Streams:
 
   def __init__(
     self,
-    model: series_streams.StreamReader,
+    model: forecast_lib.Forecaster,
     digest: str,
     options: Options = Options(),  # noqa: B008, frozen
     store: stream_store.Store | None = None,
@@ -112,7 +113,8 @@ class Streams:
       ClosedError: the server is stopping.
     """
     job = stream_jobs.Job(key, futures.Future(), series)
-    job.stream = self.model.empty(series)._replace(carry=None)
+    empty: Any = self.model.empty(series)
+    job.stream = empty._replace(carry=None)
     job.rest_NxT = series.values_NxT
     return self._submit_one(job)
 
