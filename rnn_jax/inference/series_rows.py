@@ -6,7 +6,6 @@ rows of about the same length share a call.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -21,8 +20,6 @@ from rnn_jax.inference import series_widths
 from rnn_jax.models import series as series_lib
 
 NOTHING = np.zeros((0, 0), np.float32)
-ALIGNMENT = 64  # of arrays that XLA reads where they are, bytes
-LARGE = 2**16  # bytes whose copy takes longer than to align them
 PyTree = Any
 
 
@@ -185,7 +182,7 @@ class Reader:
   ) -> series_steps.Carry:
     """Returns some rows, a copy."""
     return jax.tree.map(
-      lambda axis, x: _taken(x, rows, axis), self._axes, carry
+      lambda axis, x: np.take(x, rows, axis), self._axes, carry
     )
 
   def put(
@@ -266,18 +263,6 @@ _blank = jax.jit(series_steps.blank, static_argnums=(0, 1))
 def _program(model):
   """Returns `read` of a model, compiled; its hash takes long for each call."""
   return jax.jit(functools.partial(series_steps.read, model))
-
-
-def _taken(x, rows, axis):
-  """Returns some rows of an array, where XLA reads them without a copy."""
-  shape = (*x.shape[:axis], len(rows), *x.shape[axis + 1 :])
-  size = math.prod(shape) * x.itemsize
-  if size < LARGE:
-    return np.take(x, rows, axis)
-  memory = np.empty(size + ALIGNMENT, np.uint8)
-  first = -memory.ctypes.data % ALIGNMENT
-  out = memory[first : first + size].view(x.dtype).reshape(shape)
-  return np.take(x, rows, axis, out, mode='clip')  # 'raise' fills a copy
 
 
 def _on_host(tree):
