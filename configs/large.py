@@ -116,6 +116,8 @@ def _mamba2(width):
     'cell.norm_scale': True,
     'cell.norm_epsilon': 1e-5,
     'recurrence.impl': 'pallas',
+    # Its outputs are wide, and are computed again fast.
+    'remat.keep': ('projection',) if width < SIZES['1b3'] else (),
   }
 
 

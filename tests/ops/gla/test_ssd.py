@@ -40,7 +40,8 @@ CASES = (
   ((130, 33, 17, 'after', 'head', 'bfloat16', 'bfloat16'), 4, 2, 1),
   ((70, 16, 16, 'after', 'head', 'float32', 'bfloat16'), 4, 1, 512),
 )
-NAMES = 'ssd_outputs', 'ssd_states', 'ssd_outputs_reverse', 'ssd_gradients'
+FORWARD = {'ssd_outputs'}
+BACKWARD = {'ssd_states', 'ssd_outputs_reverse', 'ssd_pairs', 'ssd_keys'}
 
 
 @pytest.mark.parametrize(('case', 'H', 'groups', 'many'), CASES)
@@ -82,9 +83,9 @@ def test_rates_and_skips_equal_those_of_scaled_values():
 
   with gla_pallas.interpret():
     got = passes(rated)
-  # Measured: ERR.
+  # Measured: 2.4e-7.
   for x, y in zip(*map(jax.tree.leaves, (got, passes(scaled))), strict=True):
-    np.testing.assert_allclose(x, y, rtol=0, atol=2e-6 * abs(y).max())
+    np.testing.assert_allclose(x, y, rtol=0, atol=1e-6 * abs(y).max())
 
 
 def shapes(L=40, H=4, G=1, K=16, P=16, B=1, dtype=jnp.float32, **options):
@@ -134,7 +135,7 @@ def test_each_format_of_operands_is_lowered_for_a_gpu(monkeypatch):
     with test_pallas.a_gpu():
       traced = jax.jit(both).trace(*shapes(130, G=2, K=64, P=20))
       text = traced.lower(lowering_platforms=('cuda',)).as_text()
-    assert {*re.findall(r'name = "(ssd_\w+)"', text)} == {*NAMES}
+    assert {*re.findall(r'name = "(ssd_\w+)"', text)} == FORWARD | BACKWARD
     assert 'stablehlo.dot' not in text  # the kernels have all products
     programs.add(text)
   assert len(programs) == len(precision.RECURRENT)
@@ -151,7 +152,7 @@ def test_the_compiler_finds_registers(tmp_path):
     traced = jax.jit(both).trace(*arrays)
     target.compiled(traced, options | test_pallas.OPTIMIZED)
     made = [x for x in kernels_lib.read(tmp_path) if 'ssd' in x.name]
-  assert {x.name.partition('__')[0] for x in made} == {*NAMES}
+  assert {x.name.partition('__')[0] for x in made} == FORWARD | BACKWARD
   limit = target.GPUS['h100'].shared - target.KIB
   for kernel in made:
     assert kernel.spilled == 0, kernel

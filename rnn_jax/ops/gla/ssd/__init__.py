@@ -109,9 +109,9 @@ def run(
     rate = jnp.ones((B, L, H), exact)
   if skip is None:
     skip = jnp.zeros((H,), exact)
+  # Not transposed, or XLA would transpose all that these are computed with.
   loga, rate = (
-    pad(x.astype(exact), 0)[..., 0].swapaxes(1, 2)
-    for x in (loga, rate[..., None])
+    pad(x.astype(exact), 0)[..., 0] for x in (loga, rate[..., None])
   )
   inputs = tiles.Inputs(q, k, v, loga, rate, skip.astype(exact))
   pads = [(0, 0), (0, 0), (0, to_K), (0, to_P)]

@@ -52,17 +52,17 @@ def _ssd_pairs(*refs, plan):
   met = dot(q_ref[...], k_ref[...], (1, 1)).astype(plan.stored)
 
   def add(h, pairs):
-    between, rate = tiles.between(plan, loga_ref[h, :]), rate_ref[h, :]
+    between, rate = tiles.between(plan, loga_ref[:, h]), rate_ref[:, h]
     own = jnp.zeros_like(pairs)
     for of_values in _columns(plan):
       own += dot(dy_ref[:, h, of_values], v_ref[:, h, of_values], (1, 1))
     own *= between
     pairs += own * rate[None]
     near = own * met
-    d_rate_ref[h, :] = jnp.sum(near, axis=0)
+    d_rate_ref[:, h] = jnp.sum(near, axis=0)
     later = jnp.where(i > j, near * rate[None], 0.0)
     later = gla_tiles.sums(j >= i, later, plan.parts)  # from i on, in row t
-    d_loga_ref[h, :] = jnp.sum(jnp.where(j < i, later, 0.0), axis=1)
+    d_loga_ref[:, h] = jnp.sum(jnp.where(j < i, later, 0.0), axis=1)
     d_skip_ref[h] = _met(
       [(dy_ref, v_ref, (slice(None), h, x)) for x in _columns(plan)]
     )
@@ -81,8 +81,8 @@ def _ssd_keys(*refs, plan):
 
   def add(h, sums):
     dq, dk = sums
-    rate = rate_ref[h, :]
-    since, until, total = tiles.to_ends(plan, loga_ref[h, :])
+    rate = rate_ref[:, h]
+    since, until, total = tiles.to_ends(plan, loga_ref[:, h])
     read = write = jnp.zeros((plan.chunk,), jnp.float32)
     for of_values in _columns(plan):
       v, dy = v_ref[:, h, of_values], dy_ref[:, h, of_values]
@@ -93,7 +93,7 @@ def _ssd_keys(*refs, plan):
       read += jnp.sum(dot(q_ref[...], state) * seen, axis=1)
       dk += dot(rate[:, None] * kept, d_state, (1, 1))
       write += jnp.sum(dot(k_ref[...], d_state) * kept, axis=1)
-    d_rate_ref[h, :] = write
+    d_rate_ref[:, h] = write
     few = min(q_ref.shape[1], tiles.HIGH // 2)
     met = _met(
       [
@@ -103,7 +103,7 @@ def _ssd_keys(*refs, plan):
       ]
     )
     across = jnp.where(j < i, (rate * write)[None], read[None])
-    d_loga_ref[h, :] = jnp.sum(across, axis=1) + total * met
+    d_loga_ref[:, h] = jnp.sum(across, axis=1) + total * met
     return dq, dk
 
   nothing = jnp.zeros(q_ref.shape, jnp.float32)
@@ -135,7 +135,7 @@ def gradients(
   q, k, v, loga, rate, _ = inputs
   heads, exact, wide = plan.heads, jnp.float32, min(K, tiles.HIGH)
   rows = (None, C, heads, P), 'b n h 0'
-  logs = (None, heads, C), 'b h n'
+  logs = (None, C, heads), 'b n h'
   of_steps = (v, *rows), (dy, *rows), (loga, *logs), (rate, *logs)
   of_pairs = (None, C, None, C), 'b n h 0'
   call = functools.partial(gla_tiles.call, plan, warps=4, heads=heads)
@@ -145,13 +145,13 @@ def gradients(
     [*((x, (None, C, None, K), 'b n g 0') for x in (q, k)), *of_steps],
     [
       ((B, L, H // heads, C), exact, *of_pairs),
-      *[((B, H, L), exact, *logs)] * 2,
+      *[((B, L, H), exact, *logs)] * 2,
       ((B, N, H), exact, (None, None, heads), 'b n h'),
     ],
   )
   of_keys = None, C, None, wide
   kept = (None, heads, None, wide, P), 'b h n i 0'
-  numbers = (K // wide, B, H, L), exact, (None, None, heads, C), 'i b h n'
+  numbers = (K // wide, B, L, H), exact, (None, None, C, heads), 'i b n h'
   dq, dk, d_loga, d_rate = call(
     _ssd_keys,
     {'i': K // wide, 'n': N},

@@ -129,6 +129,6 @@ def _blocks(plan: tiles.Plan) -> tuple[Any, ...]:
     ((None, None, K, high), 'b h 0 p'),
     ((None, L, None, K), 'b 0 g 0'),
     ((None, L, None, high), 'b 0 h p'),
-    ((None, None, L), 'b h 0'),
+    ((None, L, None), 'b 0 h'),
     ((plan.B, plan.H, N, K, plan.P), plan.stored, *every),
   )

@@ -76,8 +76,8 @@ class Inputs(NamedTuple):
     q: BxLxGxK.
     k: BxLxGxK.
     v: BxLxHxP.
-    loga: BxHxL.
-    rate: BxHxL.
+    loga: BxLxH.
+    rate: BxLxH.
     skip: H.
   """
 
