@@ -29,8 +29,8 @@ norms with scales, 32,000 byte pairs, an untied head without a bias.
 
 Weights, gradients and both moments are float32, products bfloat16. Moments of
 one byte leave more memory on one GPU: --config.optimizer.moments=int8. Each
-layer's input is stored for the backward pass, and what KEPT names; the rest is
-computed again. The loss holds a block of logits at a time.
+layer's input is stored for the backward pass, and what KEPT names (of Mamba-2
+less); the rest is computed again. The loss holds a block of logits at a time.
 """
 
 from rnn_jax import config as config_lib

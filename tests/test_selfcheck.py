@@ -102,6 +102,6 @@ def test_nan_is_an_infinite_error():
 def test_the_command_prints_a_table_and_its_verdict():
   code, out, err = launchers.run('selfcheck', '--impl=step')
   assert code == 0, err
-  assert '8 of 8 within their bounds' in out
+  assert '11 of 11 within their bounds' in out
   code, _, err = launchers.run('selfcheck', '--impl=best')
   assert code == 1 and "impl='best': choose one of" in err

@@ -74,8 +74,13 @@ def recurrence(
     dtype).
   """
   inputs = state_BxHxKxP, q_BxLxGxK, k_BxLxGxK, v_BxLxHxP, loga_BxLxHxK
-  options = {'impl': impl, 'chunk_length': chunk_length, 'operands': operands}
-  run = functools.partial(gla.recurrence, read=read, **options)
+  run = functools.partial(
+    gla.recurrence,
+    impl=impl,
+    chunk_length=chunk_length,
+    read=read,
+    operands=operands,
+  )
   whole = functools.partial(
     run, starts_BxL=starts_BxL, rate_BxLxH=rate_BxLxH, skip_H=skip_H
   )
