@@ -34,6 +34,7 @@ constexpr int kRows = 24 / kParts;  // sums in registers, of 32
 #else
 constexpr int kRows = 12 / kParts;  // of 16
 #endif
+constexpr int kExactRows = kRows / kSumsOfPart;
 
 inline void prefetch(const void* p) {
   __builtin_prefetch(static_cast<const char*>(p) + kAhead);
@@ -213,7 +214,8 @@ struct Int8 {
       const int64_t last = std::min(pairs, first + kExact / 2);
       const int16_t* from = x.numbers.data() + row * x.K;
       // Integers may be added in any order, and a sum waits for its latency.
-      constexpr int kTurns = R < 4 ? 4 / R : 1, kStep = kDepth / 2;
+      constexpr int kTurns = std::max(1, std::min(4, kExactRows) / R);
+      constexpr int kStep = kDepth / 2;
       Sums exact[kTurns][R] = {};
       auto add_some = [&](Sums* to, int64_t k) {
         prefetch(at);
@@ -320,7 +322,7 @@ void multiply_rounded(const Pool& pool, const Shape& shape, const float* x,
     }
   };
   by_panels(pool, shape, w.numbers, w.bytes(), [&](int64_t first, int64_t last) {
-    each_block<kRows / kSumsOfPart>(shape.rows, first, last, block);
+    each_block<kExactRows>(shape.rows, first, last, block);
   });
 }
 
