@@ -1005,8 +1005,8 @@ def read(folder, **given):
   return hf.read(request.Source(folder, **given))
 
 
-def export(bundle, path):
-  hf.write(bundle, request.Target(path))
+def export(bundle, path, **options):
+  hf.write(bundle, request.Target(path, **options))
   return path
 
 
