@@ -53,7 +53,7 @@ def recurrence(
     starts_BxL: nonzero where a document begins, or None.
     impl: of the recurrence.
   """
-  q, k, v, loga = channels
+  q, k, v, loga = channels[:4]
   if R == 1:
     return run(state_BxHxKxP, channels, starts_BxL, impl)
   if impl == 'step':
@@ -99,7 +99,7 @@ def read(scores: Scores, v_BxRLxHxP: jax.Array, R: int) -> jax.Array:
 
 def _step(state, channels):
   """One step is two products for each head."""
-  q, k, v, loga = (x.astype(jnp.float32) for x in channels)
+  q, k, v, loga = (x.astype(jnp.float32) for x in channels[:4])
   new = jnp.exp(loga[:, 0])[..., None] * state.astype(jnp.float32)
   new = new + _einsum('brhk,brhp->bhkp', k, v)
   o = _einsum('brhk,bhkp->brhp', q, new)
