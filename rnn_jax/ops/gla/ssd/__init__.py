@@ -135,12 +135,12 @@ def _forward(plan, state, inputs):
 
 def _backward(plan, residuals, cotangents):
   (state, inputs), (d_last, dy) = residuals, cotangents
-  states = kernel_states.states(plan, state, inputs)
+  states, logs = kernel_states.states(plan, state, inputs)
   dv, d_states, d_state = kernel_states.outputs(
     plan, d_last, inputs._replace(v=dy), reverse=True
   )
   return d_state, kernel_gradients.gradients(
-    plan, inputs, dy, dv, states, d_states
+    plan, inputs, dy, dv, logs, states, d_states
   )
 
 

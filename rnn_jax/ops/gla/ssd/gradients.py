@@ -52,7 +52,7 @@ def _ssd_pairs(*refs, plan):
   met = dot(q_ref[...], k_ref[...], (1, 1)).astype(plan.stored)
 
   def add(h, pairs):
-    between, rate = tiles.between(plan, loga_ref[:, h]), rate_ref[:, h]
+    between, rate = tiles.between(plan, loga_ref[h, :]), rate_ref[h, :]
     own = jnp.zeros_like(pairs)
     for of_values in _columns(plan):
       own += dot(dy_ref[:, h, of_values], v_ref[:, h, of_values], (1, 1))
@@ -81,8 +81,8 @@ def _ssd_keys(*refs, plan):
 
   def add(h, sums):
     dq, dk = sums
-    rate = rate_ref[:, h]
-    since, until, total = tiles.to_ends(plan, loga_ref[:, h])
+    rate = rate_ref[h, :]
+    since, until, total = tiles.to_ends(plan, loga_ref[h, :])
     read = write = jnp.zeros((plan.chunk,), jnp.float32)
     for of_values in _columns(plan):
       v, dy = v_ref[:, h, of_values], dy_ref[:, h, of_values]
@@ -118,6 +118,7 @@ def gradients(
   inputs: tiles.Inputs,
   dy: jax.Array,
   dv: jax.Array,
+  logs: tuple[jax.Array, jax.Array],
   states: jax.Array,
   d_states: jax.Array,
 ) -> tiles.Inputs:
@@ -128,15 +129,17 @@ def gradients(
     inputs: as of the forward pass.
     dy: BxLxHxP.
     dv: BxLxHxP, the gradient of v.
+    logs: (log a, the rate), BxHxL.
     states: S, BxHxNxKxP.
     d_states: D, in the same shape.
   """
   B, L, H, N, K, P, C = *plan[2:5], plan.N, plan.K, plan.P, plan.chunk
-  q, k, v, loga, rate, _ = inputs
+  q, k, v, *_ = inputs
   heads, exact, wide = plan.heads, jnp.float32, min(K, tiles.HIGH)
   rows = (None, C, heads, P), 'b n h 0'
-  logs = (None, C, heads), 'b n h'
-  of_steps = (v, *rows), (dy, *rows), (loga, *logs), (rate, *logs)
+  by_step = (None, C, heads), 'b n h'
+  by_head = (None, heads, C), 'b h n'
+  of_steps = (v, *rows), (dy, *rows), *((x, *by_head) for x in logs)
   of_pairs = (None, C, None, C), 'b n h 0'
   call = functools.partial(gla_tiles.call, plan, warps=4, heads=heads)
   pairs, near_loga, near_rate, d_skip = call(
@@ -145,7 +148,7 @@ def gradients(
     [*((x, (None, C, None, K), 'b n g 0') for x in (q, k)), *of_steps],
     [
       ((B, L, H // heads, C), exact, *of_pairs),
-      *[((B, L, H), exact, *logs)] * 2,
+      *[((B, L, H), exact, *by_step)] * 2,
       ((B, N, H), exact, (None, None, heads), 'b n h'),
     ],
   )

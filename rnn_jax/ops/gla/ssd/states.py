@@ -82,13 +82,15 @@ def outputs(
 
 
 def _ssd_states(state_ref, k_ref, v_ref, loga_ref, rate_ref, *refs, plan):
-  states_ref, last_ref = refs
+  states_ref, last_ref, logs_ref, rates_ref = refs
 
   def advance(n, state):
     states_ref[n, :, :] = state.astype(states_ref.dtype)
     here = tiles.steps(plan, n)
-    _, until, total = tiles.to_ends(plan, loga_ref[here])
-    rows = v_ref[here, :] * (until * rate_ref[here])[:, None]
+    loga, rate = loga_ref[here], rate_ref[here]
+    logs_ref[here], rates_ref[here] = loga, rate
+    _, until, total = tiles.to_ends(plan, loga)
+    rows = v_ref[here, :] * (until * rate)[:, None]
     return total * state + gla_tiles.dot(plan, k_ref[here, :], rows, (0, 0))
 
   last_ref[...] = jax.lax.fori_loop(0, plan.N, advance, state_ref[...])
@@ -96,10 +98,16 @@ def _ssd_states(state_ref, k_ref, v_ref, loga_ref, rate_ref, *refs, plan):
 
 def states(
   plan: tiles.Plan, state: jax.Array, inputs: tiles.Inputs
-) -> jax.Array:
-  """Returns the state before each chunk, BxHxNxKxP; arguments as `outputs`."""
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+  """Returns the state before each chunk, BxHxNxKxP, and (loga, rate) BxHxL.
+
+  Arguments are as of `outputs`. A kernel transposes the two, since XLA would
+  transpose all that they are computed with.
+  """
   tile, of_keys, rows, of_steps, every = _blocks(plan)
-  before, _ = gla_tiles.call(
+  by_head = (None, None, plan.L), 'b h 0'
+  numbers = (plan.B, plan.H, plan.L), jnp.float32, *by_head
+  before, _, *logs = gla_tiles.call(
     plan,
     _ssd_states,
     {'p': plan.P // plan.columns},
@@ -110,11 +118,11 @@ def states(
       (inputs.loga, *of_steps),
       (inputs.rate, *of_steps),
     ],
-    [every, (state.shape, jnp.float32, *tile)],
+    [every, (state.shape, jnp.float32, *tile), numbers, numbers],
     warps=4,
     stages=2,
   )
-  return before
+  return before, tuple(logs)
 
 
 def _blocks(plan: tiles.Plan) -> tuple[Any, ...]:
