@@ -26,7 +26,6 @@ Source: Guo et al., "Log-Linear Attention", 2025.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -121,7 +120,7 @@ class Cell(matrix.Cell):
     )
     return Extra(cell, position_B), _Read(levels, own * v, v, loga)
 
-  def of_heads(self, read: Any) -> Sequence[jax.Array]:
+  def of_heads(self, read: Any) -> Any:
     """Returns the channels of each head: q, k, v, log a, and rates if any."""
     return read
 

@@ -107,7 +107,7 @@ def states(
   tile, of_keys, rows, of_steps, every = _blocks(plan)
   by_head = (None, None, plan.L), 'b h 0'
   numbers = (plan.B, plan.H, plan.L), jnp.float32, *by_head
-  before, _, *logs = gla_tiles.call(
+  before, _, loga, rate = gla_tiles.call(
     plan,
     _ssd_states,
     {'p': plan.P // plan.columns},
@@ -122,7 +122,7 @@ def states(
     warps=4,
     stages=2,
   )
-  return before, tuple(logs)
+  return before, (loga, rate)
 
 
 def _blocks(plan: tiles.Plan) -> tuple[Any, ...]:
