@@ -1,9 +1,10 @@
-// Programs of instructions that run for one row after the other, written by
+// Programs of instructions that run for each row, written by
 // ops/fixed_order/row_programs.py, whose docstring has their form.
 //
 // An instruction makes each number with one rounding, and knows nothing of
 // other rows: a row's bits are the same in any batch and on any number of
-// threads. A thread has its own memory for what instructions make.
+// threads. A thread has its own memory for what instructions make. It runs each
+// for some rows, which then read weights once.
 
 #include <array>
 #include <cmath>
@@ -133,16 +134,17 @@ void find_largest(const int64_t* sizes, const float* x, float* y) {
   }
 }
 
-// y[..., f] = sum_k x[..., k] w[..., k, f]; the last two axes are k and f.
-void multiply(int64_t axes, const int64_t* sizes, Operand y, Operand x,
-              Operand w) {
+// y[..., f] = sum_k x[..., k] w[..., k, f] of some rows; the last two axes are k
+// and f.
+void multiply(const Rows& rows, int64_t axes, const int64_t* sizes, Operand y,
+              Operand x, Operand w) {
   if (axes == 2) {
-    return multiply_row(x.at, x.apart[0], w.at, w.apart[0], w.apart[1],
-                        sizes[0], sizes[1], y.at);
+    return multiply_rows(rows, x.at, x.apart[0], w.at, w.apart[0], w.apart[1],
+                         sizes[0], sizes[1], y.at);
   }
   for (int64_t i = 0; i < *sizes; ++i) {
-    multiply(axes - 1, sizes + 1, {y.at, y.apart + 1}, {x.at, x.apart + 1},
-             {w.at, w.apart + 1});
+    multiply(rows, axes - 1, sizes + 1, {y.at, y.apart + 1},
+             {x.at, x.apart + 1}, {w.at, w.apart + 1});
     for (Operand* one : {&y, &x, &w}) one->at += *one->apart;
   }
 }
@@ -191,7 +193,9 @@ bool run_one(int64_t operation, int64_t axes, const int64_t* sizes,
       }
       return true;
     case kLargest: return find_largest(sizes, of[1].at, of[0].at), true;
-    case kProduct: return multiply(axes, sizes, of[0], of[1], of[2]), true;
+    case kProduct:
+      multiply({1}, axes, sizes, of[0], of[1], of[2]);
+      return true;
     default:
       return apply_function(operation - kFunctions, of[1].at, sizes[0],
                             of[0].at);
@@ -204,26 +208,40 @@ constexpr int64_t kMostOperands = 4;
 using Arrays = std::vector<float*>;
 enum Array : int64_t { kConstants, kMemory, kFirstInput };
 
-// Runs all instructions for a row. False: one isn't known.
-bool run_row(Numbers code, const Arrays& arrays, float* memory, int64_t row) {
+// Runs each instruction for some rows, the `row`-th and those after it, with
+// `size` floats of `memory` each. False: one isn't known.
+bool run_rows(Numbers code, const Arrays& arrays, float* memory, int64_t size,
+              int64_t row, int64_t count) {
   const int64_t* at = code.begin();
   while (at < code.end()) {
-    const int64_t operation = at[0], axes = at[1], count = at[2];
+    const int64_t operation = at[0], axes = at[1], of = at[2];
     const int64_t* sizes = at + 3;
     at = sizes + axes;
     Operand operands[kMostOperands];
-    for (int64_t i = 0; i < count; ++i, at += 3 + axes) {
-      float* first = at[0] == kMemory ? memory : arrays[at[0]];
-      operands[i] = {first + at[1] + row * at[2], at + 3};
+    int64_t by_row[kMostOperands];
+    for (int64_t i = 0; i < of; ++i, at += 3 + axes) {
+      const bool own = at[0] == kMemory;
+      by_row[i] = own ? size : at[2];
+      float* first = own ? memory : arrays[at[0]] + row * at[2];
+      operands[i] = {first + at[1], at + 3};
     }
-    if (!run_one(operation, axes, sizes, operands)) return false;
+    if (operation == kProduct && by_row[2] == 0) {
+      multiply({count, by_row[1], by_row[0]}, axes, sizes, operands[0],
+               operands[1], operands[2]);
+      continue;
+    }
+    for (int64_t r = 0; r < count; ++r) {
+      if (!run_one(operation, axes, sizes, operands)) return false;
+      for (int64_t i = 0; i < of; ++i) operands[i].at += by_row[i];
+    }
   }
   return true;
 }
 
 ffi::Error program(ffi::ThreadPool threads, ffi::RemainingArgs inputs,
                    ffi::RemainingRets results, Numbers code, Numbers constants,
-                   int64_t memory, int64_t rows, int64_t work) {
+                   int64_t memory, int64_t rows, int64_t work,
+                   int64_t together) {
   std::vector<float> numbers;
   for (int64_t bits : constants) {
     const int32_t own = static_cast<int32_t>(bits);
@@ -241,8 +259,15 @@ ffi::Error program(ffi::ThreadPool threads, ffi::RemainingArgs inputs,
     arrays.push_back(static_cast<float*>((*y)->untyped_data()));
   }
   std::atomic<bool> known{true};
-  for_each(pool_of(threads), rows, work, [&](int64_t row) {
-    if (!run_row(code, arrays, scratch(memory), row)) known = false;
+  const Pool pool = pool_of(threads);
+  if (rows < together * pool.threads) together = 1;
+  const int64_t items = (rows + together - 1) / together;
+  for_each(pool, items, together * work, [&](int64_t item) {
+    const int64_t row = item * together;
+    if (!run_rows(code, arrays, scratch(together * memory), memory, row,
+                  std::min(together, rows - row))) {
+      known = false;
+    }
   });
   if (!known) return ffi::Error::InvalidArgument("code: unknown operation");
   return ffi::Error::Success();
@@ -259,6 +284,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(row_program, program,
                                   .Attr<Numbers>("constants")
                                   .Attr<int64_t>("memory")
                                   .Attr<int64_t>("rows")
-                                  .Attr<int64_t>("work"));
+                                  .Attr<int64_t>("work")
+                                  .Attr<int64_t>("together"));
 
 }  // namespace rnn_jax

@@ -43,26 +43,31 @@ inline float sum(int64_t N, const Each& each) {
   return sum_of(sums);
 }
 
-// The sums over k of each(k) times column f of w KxF, for all f: k in turn.
-template <typename Each>
+// y[r, f] = sum_k each(r, k) w[k, f] of R rows, which are `y_row` apart: k in
+// turn, whatever R is.
+template <int R, typename Each>
 inline void add_rows(const float* w, int64_t between, int64_t K, int64_t F,
-                     const Each& each, float* y) {
+                     const Each& each, float* y, int64_t y_row = 0) {
   auto run = [&](auto vectors, int64_t f) {
     constexpr int V = vectors;
-    Vector sums[V] = {};
+    Vector sums[R][V] = {};
     for (int64_t k = 0; k < K; ++k) {
       for (int i = 0; i < V; ++i) {
         Vector own = load(w + k * between + f + i * kWidth, F - f - i * kWidth);
-        sums[i] += own * each(k);
+        for (int r = 0; r < R; ++r) sums[r][i] += own * each(r, k);
       }
     }
-    for (int i = 0; i < V; ++i) {
-      store(y + f + i * kWidth, sums[i], F - f - i * kWidth);
+    for (int r = 0; r < R; ++r) {
+      for (int i = 0; i < V; ++i) {
+        const int64_t at = f + i * kWidth;
+        store(y + r * y_row + at, sums[r][i], F - at);
+      }
     }
   };
+  constexpr int V = R > 1 ? 2 : kSums;  // of R V sums in registers
   int64_t f = 0;
-  for (; f + kSums * kWidth <= F; f += kSums * kWidth) {
-    run(std::integral_constant<int, kSums>(), f);
+  for (; f + V * kWidth <= F; f += V * kWidth) {
+    run(std::integral_constant<int, V>(), f);
   }
   for (; f < F; f += kWidth) run(std::integral_constant<int, 1>(), f);
 }
@@ -83,27 +88,44 @@ Vector each(Vector x) {
 
 __attribute__((noinline)) void add_up(const float* x, int64_t N, int64_t I,
                                       float* y) {
-  if (I > 1) return add_rows(x, I, N, I, [](int64_t) { return 1.0f; }, y);
+  if (I > 1) {
+    return add_rows<1>(x, I, N, I, [](int, int64_t) { return 1.0f; }, y);
+  }
   *y = sum(N, [&](int64_t n, int64_t left) { return load(x + n, left); });
 }
 
-__attribute__((noinline)) void multiply_row(const float* x, int64_t x_k,
-                                            const float* w, int64_t w_k,
-                                            int64_t w_f, int64_t K, int64_t F,
-                                            float* y) {
+__attribute__((noinline)) void multiply_rows(const Rows& rows, const float* x,
+                                             int64_t x_k, const float* w,
+                                             int64_t w_k, int64_t w_f,
+                                             int64_t K, int64_t F, float* y) {
+  const int64_t count = rows.count, x_row = rows.x, y_row = rows.y;
   if (w_f == 1 && F > 1) {
-    return add_rows(w, w_k, K, F, [&](int64_t k) { return x[k * x_k]; }, y);
+    auto some = [&](auto together) {
+      add_rows<together>(
+          w, w_k, K, F, [&](int r, int64_t k) { return x[r * x_row + k * x_k]; },
+          y, y_row);
+      x += together * x_row;
+      y += together * y_row;
+    };
+    int64_t left = count;
+    for (; left >= kTogether; left -= kTogether) {
+      some(std::integral_constant<int, kTogether>());
+    }
+    for (; left > 0; --left) some(std::integral_constant<int, 1>());
+    return;
   }
-  for (int64_t f = 0; f < F; ++f) {
-    const float* own = w + f * w_f;
-    if (x_k == 1 && w_k == 1) {
-      y[f] = sum(K, [&](int64_t k, int64_t left) {
-        return load(x + k, left) * load(own + k, left);
-      });
-    } else {
-      float total = 0;
-      for (int64_t k = 0; k < K; ++k) total += x[k * x_k] * own[k * w_k];
-      y[f] = total;
+  for (int64_t r = 0; r < count; ++r, x += x_row, y += y_row) {
+    for (int64_t f = 0; f < F; ++f) {
+      const float* own = w + f * w_f;
+      if (x_k == 1 && w_k == 1) {
+        y[f] = sum(K, [&](int64_t k, int64_t left) {
+          return load(x + k, left) * load(own + k, left);
+        });
+      } else {
+        float total = 0;
+        for (int64_t k = 0; k < K; ++k) total += x[k * x_k] * own[k * w_k];
+        y[f] = total;
+      }
     }
   }
 }
@@ -249,8 +271,8 @@ ffi::Error products(ffi::ThreadPool threads, Float32 x, Float32 w,
       of_w += rest % axes[i] * axes[i + 2];
       rest /= axes[i];
     }
-    multiply_row(of_x, inner[2], of_w, inner[3], inner[4], K, F,
-                 y->typed_data() + item * F);
+    multiply_rows({1}, of_x, inner[2], of_w, inner[3], inner[4], K, F,
+                  y->typed_data() + item * F);
   });
   return ffi::Error::Success();
 }

@@ -12,14 +12,22 @@ namespace rnn_jax {
 
 constexpr int64_t kShared = 1 << 16;  // numbers from which threads share them
 constexpr int64_t kItem = 1 << 14;    // numbers of a work item
+constexpr int kTogether = 4;          // rows that meet weights at once
 
 // y[i] = sum_n x[n, i] of x NxI, in an order that depends on N and whether I is
 // 1: lane by lane of some vectors, and then these in turn; n in turn if I > 1.
 void add_up(const float* x, int64_t N, int64_t I, float* y);
 
-// y[f] = sum_k x[k] w[k, f], whose numbers are `x_k`, `w_k` and `w_f` apart.
-void multiply_row(const float* x, int64_t x_k, const float* w, int64_t w_k,
-                  int64_t w_f, int64_t K, int64_t F, float* y);
+// Rows with the same weights, and by how many numbers two of them are apart.
+struct Rows {
+  int64_t count, x = 0, y = 0;
+};
+
+// y[r, f] = sum_k x[r, k] w[k, f], whose numbers are `x_k`, `w_k` and `w_f`
+// apart. A row's bits are the same for any number of rows.
+void multiply_rows(const Rows& rows, const float* x, int64_t x_k,
+                   const float* w, int64_t w_k, int64_t w_f, int64_t K,
+                   int64_t F, float* y);
 
 // y = f(x) of n numbers, for functions by their numbers in
 // ops/fixed_order/schedule.py. False: there is no such function.

@@ -1,10 +1,10 @@
 """Operations on each row of some arrays as one call of C++.
 
 A program is a list of instructions, which rnn_jax/native/row_programs.cc
-carries out for one row after the other, rows on several threads. An instruction
-reads and writes numbers at equal distances, and each number that it makes is
-rounded once. It writes into the thread's memory, or where the call's results
-are.
+carries out for each row, rows on several threads; with products, for some rows
+together, which read weights once. An instruction reads and writes numbers at
+equal distances, and each number that it makes is rounded once. It writes into
+the thread's memory, or where the call's results are.
 
     instruction   operation, axes, operands, the size of each axis, operands
     operand       array, first number, distance of rows, of each axis's numbers
@@ -41,6 +41,7 @@ ALIASES = {'add_any': 'add', 'and': 'min', 'or': 'max', 'select_n': 'select'}
 SUMS = *schedule_lib.REDUCTIONS, schedule_lib.PRODUCT  # their axes stay
 CONSTANTS, MEMORY = 0, 1
 LINE = 16  # numbers of a cache line
+TOGETHER = 8  # rows of a program with products
 
 
 class _Memory:
@@ -355,6 +356,7 @@ class Program:
         elif isinstance(array, graph.Value):
           array = arrays[array]
         code += [array, first, x.by_row, *own]
+    multiplies = any(name == schedule_lib.PRODUCT for name, _ in self._code)
     bits = np.array([*self._constants, 0], np.float32).view(np.int32)
     return {
       'code': np.array(code, np.int64),
@@ -362,6 +364,7 @@ class Program:
       'memory': np.int64(memory),
       'rows': np.int64(self._schedule.rows),
       'work': np.int64(work),
+      'together': np.int64(TOGETHER if multiplies else 1),
     }
 
   def _allocate(self):
