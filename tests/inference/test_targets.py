@@ -14,8 +14,6 @@ from rnn_jax.evaluation import run as run_lib
 from rnn_jax.evaluation.forecasting import baselines
 from rnn_jax.inference import fan_chart
 from rnn_jax.inference import model as model_lib
-from rnn_jax.interop import request
-from rnn_jax.interop.formats import onnx
 from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.training import evaluate
 from tests.support import series
@@ -235,8 +233,6 @@ def test_what_several_targets_lack_is_refused(model, frame, path, tmp_path):
   other = model_lib.Model(series.bundle(path, **student))
   with pytest.raises(errors.InputError, match='are not drawn'):
     other.forecast(own, samples=3)
-  with pytest.raises(errors.InputError, match='of several has no ONNX form'):
-    onnx.write(model.bundle, request.Target(tmp_path / 'model'))
   for changes, message in (
     ({'data.targets': ('y', 'y')}, 'give each column once'),
     ({'data.targets': ('y', 'x')}, "data.targets='x'"),

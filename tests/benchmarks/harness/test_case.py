@@ -16,6 +16,7 @@ from rnn_jax import errors
 ROOT = pathlib.Path(benchmarks.__path__[0])
 UNTIMED = {
   'faults',
+  'formats',
   'accuracy',
   'calibration',
   'compression',

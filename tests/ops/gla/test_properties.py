@@ -264,7 +264,7 @@ def test_the_backward_pass_stores_one_state_per_chunk():
     ({'chunk_length': 0}, ValueError, 'chunk_length=0: give 1 or more'),
     ({'starts_BxL': np.zeros((1, 2))}, ValueError, r'starts_BxL.*\(1, 2\)'),
     ({'loga_BxLxHxK': np.zeros((1, 3, 1, 3))}, ValueError, 'one decay a head'),
-    ({'k_BxLxHxK': np.zeros((1, 2, 1, 2))}, ValueError, 'k_BxLxHxK.*time'),
+    ({'k_BxLxHxK': np.zeros((1, 2, 1, 2))}, ValueError, 'k_BxLxGxK.*time'),
     ({'v_BxLxHxP': np.zeros((1, 3, 1, 4))}, ValueError, 'v_BxLxHxP.*value'),
     ({'q_BxLxHxK': np.zeros((1, 3, 2))}, ValueError, 'it needs 4 axes'),
   ),
