@@ -72,7 +72,9 @@ def _repeat(context, equation, consts, carry):
     _loop_inputs(graph),
     lambda inner, _: inner.constant(np.array(True), bool),
   )
-  return _loop(context, equation, [steps, ''], carry, inner)
+  # Without a condition onnx's evaluator takes no step.
+  holds = graph.constant(np.array(True), bool)
+  return _loop(context, equation, [steps, holds], carry, inner)
 
 
 def _while(context, equation, values):
