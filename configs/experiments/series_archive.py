@@ -37,5 +37,5 @@ def get_grid():
       ('macro_f1', 'higher', 'macro F1'),
     ),
     split='test',
-    seeds=(0,),
+    seeds=(0, 1, 2),
   )
