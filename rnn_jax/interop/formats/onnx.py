@@ -12,13 +12,13 @@ or an app:
     chat_template.jinja    of a model with one
     README.md        the model card
 
-and, of a model that writes text, generate.py, which writes some, and
-generate.js and index.html, which do so in a browser.
+and programs that use it: generate.py of a model that writes text or classify.py
+of one that classifies it, and in a browser index.html, generate.js or
+classify.js, and graphs.js.
 """
 
 import importlib.util
-import pathlib
-import shutil
+from importlib import resources
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from rnn_jax.runs import bundle as bundle_lib
 from rnn_jax.system import files
 
 PACKAGE = 'onnx'
+PROGRAMS = 'rnn_jax.interop.onnx'  # folder of the examples
 
 
 def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
@@ -81,26 +82,33 @@ def write(bundle: bundle_lib.Bundle, target: request.Target) -> None:
       weights.write(file)
     _dump(part / 'interface.json', interface)
     if vocabulary is not None:
-      scripts = task.writes_text and 'step' in models
-      _write_vocabulary(part, bundle, vocabulary, scripts)
+      _write_vocabulary(part, bundle, vocabulary)
+      if task.writes_text and 'step' in models:
+        _write_examples(part, 'generate')
+      elif task.classifies and not task.writes_text:
+        _write_examples(part, 'classify')
     card = model_card.of_programs(bundle, 'ONNX', form)
     model_card.write(part, bundle, target, card)
 
 
-def _write_vocabulary(folder, bundle, vocabulary, scripts):
-  """Writes what turns texts into ids, and the scripts that need it."""
+def _write_vocabulary(folder, bundle, vocabulary):
+  """Writes what turns texts into ids."""
   _dump(folder / 'tokenizer.json', vocabulary)
   if (template := bundle.tokenizer.template) is not None:
     path = folder / 'chat_template.jinja'
     path.write_text(template.text, encoding='utf-8')
-  if not scripts:
-    return
-  from rnn_jax.interop.onnx import standalone
 
-  source = pathlib.Path(standalone.__file__)
-  shutil.copyfile(source, folder / 'generate.py')
-  for name in ('generate.js', 'index.html'):
-    shutil.copyfile(source.parent / 'page' / name, folder / name)
+
+def _write_examples(folder, name):
+  """Writes programs that run the graphs alone: in Python, and in a browser."""
+  source = resources.files(PROGRAMS)
+  for path, written in (
+    (f'standalone_{name}.py', f'{name}.py'),
+    (f'page/{name}.js', f'{name}.js'),
+    (f'page/{name}.html', 'index.html'),
+    ('page/graphs.js', 'graphs.js'),
+  ):
+    (folder / written).write_bytes((source / path).read_bytes())
 
 
 def _interface(bundle, exported, form):

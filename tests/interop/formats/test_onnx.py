@@ -241,28 +241,51 @@ def test_weights_of_fewer_bits(form, tmp_path):
   assert size < 0.75 * whole
 
 
-def test_a_process_without_the_package_writes_the_same_text(tmp_path):
-  bundle = bundles.make(raw_config(), tokenizer_lib.Bytes())
-  folder = graphs.export(bundle, tmp_path / 'model')
-  assert {'generate.js', 'index.html'} < {
-    path.name for path in folder.iterdir()
-  }
-  prompt = 'the gate'
+def alone(program, *arguments):
+  """What a program of a folder prints in a process without the package."""
   environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
   script = "import runpy, sys; sys.modules |= dict.fromkeys(('jax', 'rnn_jax'))"
   script += (
     "; sys.argv[:1] = []; runpy.run_path(sys.argv[0], run_name='__main__')"
   )
   ended = subprocesses.run(
-    [sys.executable, '-I', '-c', script, folder / 'generate.py', prompt, '20'],
+    [sys.executable, '-I', '-c', script, program, *arguments],
     variables=environment | {'PYTHONIOENCODING': 'utf-8'},
     timeout=300,
   )
   assert ended.code == 0, ended.err
+  return ended.out
+
+
+def test_a_process_without_the_package_writes_the_same_text(tmp_path):
+  bundle = bundles.make(raw_config(), tokenizer_lib.Bytes())
+  folder = graphs.export(bundle, tmp_path / 'model')
+  assert {'generate.js', 'graphs.js', 'index.html'} < {
+    path.name for path in folder.iterdir()
+  }
+  prompt = 'the gate'
+  printed = alone(folder / 'generate.py', prompt, '20')
   (wanted,) = model_lib.Model(bundle).generate(
     prompt, max_new_tokens=20, temperature=0
   )
-  assert wanted.text and '\n'.join(ended.out) == prompt + wanted.text
+  assert wanted.text and '\n'.join(printed) == prompt + wanted.text
+
+
+def test_a_process_without_the_package_finds_the_same_class(tmp_path):
+  bundle = bundles.make(classifiers.raw_texts(), tokenizer_lib.Bytes())
+  folder = graphs.export(bundle, tmp_path / 'model')
+  assert {'classify.js', 'graphs.js', 'index.html'} < {
+    path.name for path in folder.iterdir()
+  }
+  text = 'the gate ' * 20  # longer than a row: its end is cut off
+  printed = [line.split(None, 1) for line in alone(folder / 'classify.py', text)]
+  (wanted,) = model_lib.Model(bundle).predict([text])
+  assert printed[0][1] == wanted.label
+  np.testing.assert_allclose(
+    [float(probability) for probability, _ in printed],
+    sorted(wanted.probabilities.values(), reverse=True),
+    atol=1e-4,
+  )
 
 
 def classify(folder, ids):
