@@ -278,7 +278,9 @@ def test_a_process_without_the_package_finds_the_same_class(tmp_path):
     path.name for path in folder.iterdir()
   }
   text = 'the gate ' * 20  # longer than a row: its end is cut off
-  printed = [line.split(None, 1) for line in alone(folder / 'classify.py', text)]
+  printed = [
+    line.split(None, 1) for line in alone(folder / 'classify.py', text)
+  ]
   (wanted,) = model_lib.Model(bundle).predict([text])
   assert printed[0][1] == wanted.label
   np.testing.assert_allclose(
