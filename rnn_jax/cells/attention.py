@@ -255,8 +255,11 @@ class Cell(base.ParallelCell):
     return attention_ring.Cache._make(['BxWxH', 'BxWxH', 'B'])
 
   def project(self, x_BxLxD: jax.Array) -> Projected:
-    config = self.config
-    x = self.projection(x_BxLxD)
+    return self.parts(self.projection(x_BxLxD))
+
+  def parts(self, x_BxLxH: jax.Array) -> Projected:
+    """Returns the parts of the projected input."""
+    config, x = self.config, x_BxLxH
     # Group by group, so that they can be sharded: its queries, each followed by
     # its gate, its k, its v.
     x = x.reshape(*x.shape[:2], config.groups, -1)

@@ -129,6 +129,7 @@ def check(config: Config) -> None:
     config.pruning,
     config.adapters,
     config.model.experts,
+    config.model.shared_block,
     config.mesh,
   ):
     section.check(config)

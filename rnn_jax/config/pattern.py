@@ -146,6 +146,8 @@ def check(model: Any) -> None:
       f'model.cells={cells!r} says which cells: leave it at {default!r}',
     )
   _check_mlps(model)
+  if model.shared_block.count:  # its layers differ, and so cells may repeat
+    return
   if len({*cells}) == 1 and not model.mlps:
     errors.refuse(
       'model.cells', cells, f'it names one cell: give model.cell={cells[0]!r}'

@@ -118,6 +118,17 @@ def _cells(config, known):
   return dataclasses.replace(config, cell=config.cell.resolve(config))
 
 
+def _shared_window(config, known):
+  """All of a row, as that of attention."""
+  del known
+  own = config.model.shared_block
+  if own.window or not own.count:
+    return config
+  return values.replaced(
+    config, {'model.shared_block.window': config.data.length}
+  )
+
+
 def _warmup(config, known):
   """One longer than the run, as in a short trial, takes half of the steps."""
   del known
@@ -131,4 +142,7 @@ CELLS = Resolver(
   ('data.length', 'model.width', 'model.bidirectional'), ('cell.*',), _cells
 )
 WARMUP = Resolver(('train.steps',), ('schedule.warmup_steps',), _warmup)
-OF_CONFIG = (CELLS, WARMUP)
+SHARED_WINDOW = Resolver(
+  ('data.length',), ('model.shared_block.window',), _shared_window
+)
+OF_CONFIG = (CELLS, SHARED_WINDOW, WARMUP)

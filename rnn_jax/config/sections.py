@@ -13,6 +13,7 @@ from rnn_jax.config.part_sections import Data
 from rnn_jax.config.part_sections import Optimizer
 from rnn_jax.config.part_sections import Schedule
 from rnn_jax.config.part_sections import Task
+from rnn_jax.config.shared_block import SharedBlock
 from rnn_jax.config.values import option
 
 FLOAT16 = "train.precision='float16'"
@@ -63,6 +64,7 @@ class Model:
     1.0, needs=('model.mlp_width', 'model.mlp=models.mlp:WITH_BETA')
   )
   experts: Experts = Experts()
+  shared_block: SharedBlock = SharedBlock()
   norm: str = option('rms', choices='models.blocks:NORMS')
   norm_scale: bool = option(False, needs="model.norm='rms'")  # 'layer' has one
   # That scale is 1 + its parameter.
@@ -130,6 +132,15 @@ class Model:
     if kind == 'none':
       return dataclasses.replace(self, mlp_width=0, experts=Experts())
     return self.dense if kind == 'mlp' and self.experts.count else self.routed
+
+  def of_layer(self, layer: int) -> typing.Self:
+    """Returns the options of a layer, with the shared block that it uses."""
+    own = self.shared_block.of_layer(layer)
+    return dataclasses.replace(self, shared_block=own)
+
+  def of_shared_mlp(self) -> typing.Self:
+    """Returns the options with the activation of shared blocks."""
+    return dataclasses.replace(self, mlp=self.shared_block.mlp)
 
   @property
   def dense(self) -> typing.Self:

@@ -18,6 +18,7 @@ from rnn_jax.cells import base
 from rnn_jax.models import blocks
 from rnn_jax.models import language_model
 from rnn_jax.models import period
+from rnn_jax.models import shared_block
 from rnn_jax.ops import precision
 
 
@@ -32,7 +33,8 @@ class LanguageModel(language_model.LanguageModel):
     own = period.layers(self)
     if self.config.shared_layers:
       own = own[: len(self.config.pattern)]
-    self.layer = [blocks.Block(*one) for one in own]
+    self.layer = [period.make_block(one) for one in own]
+    self.shared = shared_block.make(self)
 
   def init_state(self, B: int) -> Any:
     """Returns the state before a document, for B rows."""
@@ -51,7 +53,9 @@ class LanguageModel(language_model.LanguageModel):
     position, x = self.read(position, tokens_BxL, starts_BxL)
     stream, states = period.begin(self, x), []
     for n, old in enumerate(old_states):
-      stream, new = self.layer[n % len(self.layer)](stream, old, starts_BxL)
+      layer = self.layer[n % len(self.layer)]
+      shared = shared_block.used(self.config, n, self.shared)
+      stream, new = layer(stream, old, starts_BxL, *shared)
       states.append(new)
     return (position, tuple(states)), blocks.x_of(stream)
 
@@ -116,7 +120,10 @@ def unstack(params: dict) -> dict:
     for n in range(jax.tree.leaves(stacked)[0].shape[0]):
       units.append(jax.tree.map(lambda x, n=n: x[n], stacked))
   layers = [layer for unit in units for layer in period.split(unit)]
-  return params | {f'layer_{n}': layer for n, layer in enumerate(layers)}
+  own = {f'layer_{n}': layer for n, layer in enumerate(layers)}
+  for unit in units:
+    own |= period.split_shared(unit)
+  return params | own
 
 
 def place(params: dict, device: jax.Device) -> dict:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.cells import base
 from rnn_jax.data.batching import batch as batch_lib
 from rnn_jax.inference import layers
@@ -82,8 +83,17 @@ def layers_of(
       or images.
     params: its parameters.
     batch: its rows begin with a zero state.
+
+  Raises:
+    InputError: layers share blocks, and so can't run one by one.
   """
   model, params = anatomy.body(model, params)
+  if count := model.config.shared_block.count:
+    errors.refuse(
+      'model.shared_block.count',
+      count,
+      'activations are of layers that run one by one: give 0',
+    )
   stream = period.begin(model, _enter(model, params, batch))
   plan = base.Plan('auto', model.plan.chunk_length)
   own_fields = period.fields(model)._replace(plan=plan)

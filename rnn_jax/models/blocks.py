@@ -36,6 +36,7 @@ On a mesh, the heads of a cell may be sharded.
 """
 
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -56,6 +57,7 @@ PyTree = Any
 
 BLOCKS = ('residual', 'plain', 'normed', 'renormed')
 NORMS = ('rms', 'layer', 'standard')
+ADDED = 'added'  # name in Stream.beside of what only the next cell reads
 AROUND_SUM = ('normed', 'renormed')  # blocks with a norm around their sum
 LOGICAL_AXES = {
   'cell_norm/*': 'D',
@@ -151,6 +153,8 @@ class Module(nn.Module):
 class Block(Module):
   """A cell with norms, residual connection and MLP."""
 
+  uses_shared: ClassVar[bool] = False  # it takes a block that layers share
+
   def setup(self) -> None:
     self.cell = make_cell(self)
     if self.config.bidirectional:
@@ -196,7 +200,7 @@ class Block(Module):
     if block == 'renormed':
       x = self.input_norm(x)
     if block == 'residual':
-      read = self.cell_norm(x)
+      read = self.cell_norm(x + _added(stream))
     else:
       read = self._dropped(x) if drops_inputs(self.config) else x
     state, y, stream = self._run_cell(state, read, stream, starts_BxL)
@@ -251,6 +255,11 @@ class Block(Module):
 
   def _dropped(self, x):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
+
+
+def _added(stream):
+  """Returns what is added to x for the cell, zero if there is nothing."""
+  return stream.beside.get(ADDED, 0) if isinstance(stream, Stream) else 0
 
 
 def _scaled(y, multiplier):

@@ -185,7 +185,8 @@ def multiplying(
   def run_packed(run, args, options, context):
     module, method = context.module, context.method_name
     called = method == '__call__'
-    if called and alike and isinstance(module, blocks.Block) and module.path:
+    apart = isinstance(module, blocks.Block) and not module.uses_shared
+    if called and alike and apart and module.path:
       block = module.clone(parent=None, name=None)
       return _run_block(block, params[module.name], *args)
     if called and isinstance(module, nn.Dense):

@@ -10,6 +10,8 @@ one cell the unit is the block itself. Its layers may differ in what follows the
 cell, as model.mlps says. A stack scans over units, and so is compiled for one
 of them. Where the first layers have no experts, the first unit differs from the
 others, and runs before the scan.
+
+Blocks that layers of a period share (shared_block.py) are its shared_0, ...
 """
 
 from collections.abc import Callable
@@ -22,11 +24,12 @@ import jax
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
 from rnn_jax.models import blocks
+from rnn_jax.models import shared_block
 from rnn_jax.ops import devices
 from rnn_jax.ops import precision
 
 PyTree = Any
-ENTRY = 'entry'
+ENTRY, SHARED = 'entry', 'shared'
 
 
 class Fields(NamedTuple):
@@ -40,6 +43,16 @@ class Fields(NamedTuple):
   @property
   def entries(self) -> tuple['Fields', ...]:
     """Those of the blocks of a unit, the first one if it differs."""
+    config = self.config
+    if config.shared_block.count:
+      return tuple(
+        one._replace(config=one.config.of_layer(n))
+        for n, one in enumerate(self._of_pattern)
+      )
+    return self._of_pattern
+
+  @property
+  def _of_pattern(self):
     config = self.config
     own: tuple[Fields, ...] = (self,)
     if config.cells:
@@ -89,7 +102,8 @@ class Period(blocks.Module):
   """A block for each entry of a pattern."""
 
   def setup(self) -> None:
-    self.entry = [blocks.Block(*own) for own in fields(self).entries]
+    self.entry = [make_block(own) for own in fields(self).entries]
+    self.shared = shared_block.make(self)
 
   def __call__(
     self,
@@ -99,10 +113,17 @@ class Period(blocks.Module):
   ) -> tuple[jax.Array | blocks.Stream, PyTree]:
     """Returns (stream, state), of the blocks' states before and after."""
     new = []
-    for block, old in zip(self.entry, state, strict=True):
-      stream, own = block(stream, old, starts_BxL)
+    for n, (block, old) in enumerate(zip(self.entry, state, strict=True)):
+      shared = shared_block.used(self.config, n, self.shared)
+      stream, own = block(stream, old, starts_BxL, *shared)
       new.append(own)
     return stream, tuple(new)
+
+
+def make_block(own: Fields, **overrides: Any) -> blocks.Block:
+  """Returns a layer's block; `overrides` are arguments of the module."""
+  uses = own.config.shared_block.count > 0
+  return (shared_block.Block if uses else blocks.Block)(*own, **overrides)
 
 
 def unit(config: config_lib.Model) -> type[nn.Module]:
@@ -122,12 +143,12 @@ def of_blocks(module: Any, function: Callable[[nn.Module], PyTree]) -> PyTree:
 
 
 def _blocks(module):
-  return [blocks.Block(*own, parent=None) for own in fields(module).entries]
+  return [make_block(own, parent=None) for own in fields(module).entries]
 
 
 def init_state(module: Any, B: int) -> PyTree:
   """Returns the zero state of a unit for B rows; `module` as of `of_blocks`."""
-  return of_blocks(module, lambda block: blocks.init_state(block, B))
+  return of_blocks(module, lambda block: shared_block.init_state(block, B))
 
 
 def begin(module: Any, x_BxLxD: jax.Array) -> jax.Array | blocks.Stream:
@@ -143,6 +164,8 @@ def begin(module: Any, x_BxLxD: jax.Array) -> jax.Array | blocks.Stream:
     if (own := cell.beside(*x_BxLxD.shape[:2])) is not None:
       both = block.config.bidirectional
       beside[block.config.cell] = (own, own) if both else own
+  if module.config.shared_block.count:
+    beside[shared_block.INPUTS] = x_BxLxD
   return blocks.Stream(x_BxLxD, beside) if beside else x_BxLxD
 
 
@@ -150,10 +173,17 @@ def logical_axes(config: config_lib.Model) -> dict[str, str]:
   """Returns the logical axes of a unit's parameters by path."""
   if not config.cells:
     return blocks.logical_axes(config.cell)
-  return {
+  own = {
     f'{ENTRY}_{n}/{path}': axes
     for n, name in enumerate(config.cells)
-    for path, axes in blocks.logical_axes(name).items()
+    for path, axes in (
+      blocks.logical_axes(name) | shared_block.USE_AXES
+    ).items()
+  }
+  return own | {
+    f'{SHARED}_{n}/{path}': axes
+    for n in range(config.shared_block.count)
+    for path, axes in shared_block.SHARED_AXES.items()
   }
 
 
@@ -166,3 +196,8 @@ def split(params: PyTree) -> list[PyTree]:
   """Returns the parameters of each block of a unit, in order."""
   count = sum(name.startswith(f'{ENTRY}_') for name in params)
   return [params[f'{ENTRY}_{n}'] for n in range(count)] or [params]
+
+
+def split_shared(params: PyTree) -> dict[str, PyTree]:
+  """Returns the parameters of a unit's shared blocks by name."""
+  return {k: v for k, v in params.items() if k.startswith(f'{SHARED}_')}

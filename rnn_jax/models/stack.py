@@ -27,6 +27,7 @@ from rnn_jax.models import blocks
 from rnn_jax.models import experts
 from rnn_jax.models import period
 from rnn_jax.models import remat
+from rnn_jax.models import shared_block
 from rnn_jax.ops import devices
 
 PyTree = Any
@@ -257,7 +258,7 @@ class Stack(blocks.Module):
 
   def state_axes(self) -> PyTree:
     """Returns the logical axes of the state, a tree like it."""
-    one = period.of_blocks(self, blocks.state_axes)
+    one = period.of_blocks(self, shared_block.state_axes)
     stacked = jax.tree.map('Rx{}'.format, one)
     return (one if self._first_differs else None, stacked)
 

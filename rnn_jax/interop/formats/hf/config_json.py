@@ -32,6 +32,7 @@ FREE = {  # options of a model that its config.json doesn't describe
   'forget_biases',
   'unroll',
 }
+
 CONTEXTS = ('max_position_embeddings', 'model_max_length', 'n_positions')
 CONTEXT = 4096  # tokens at most, without a config that says how many
 
@@ -114,7 +115,7 @@ def describe(
   closest: list[str] = []
   refusals: list[str] = []
   for architecture, model_type in architectures.known(source.get('model_type')):
-    if not {*bundle.config.model.pattern} <= {*architecture.CELLS}:
+    if not architectures.may_have(architecture, bundle.config.model):
       continue
     for theirs in _candidates(bundle, source, architecture, model_type):
       try:

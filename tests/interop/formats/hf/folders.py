@@ -984,6 +984,50 @@ def nemotron_h(kinds='MM-*E'):
   return model(OF_MAMBA, layers)
 
 
+ZAMBA2 = {
+  'model_type': 'zamba2',
+  'vocab_size': V,
+  'hidden_size': 12,
+  'layers_block_type': ['mamba', 'hybrid', 'hybrid', 'mamba', 'hybrid'],
+  'intermediate_size': 10,
+  'num_attention_heads': 3,
+  'num_mem_blocks': 2,
+  'use_shared_attention_adapter': True,
+  'adapter_rank': 2,
+  'n_mamba_heads': 4,
+  'mamba_ngroups': 2,
+  'mamba_d_state': 5,
+  'mamba_d_conv': 3,
+  'rms_norm_eps': 1e-4,
+  'max_position_embeddings': 32,
+}
+
+
+def zamba2():
+  """Tensors of ZAMBA2."""
+  layers, uses = [], [1, 2, 4]
+  for n in range(5):
+    own = weights({'input_layernorm': (12,)}) | within('mamba', HYBRID_MAMBA2)
+    if n in uses:
+      own = within('mamba_decoder', own) | {'linear.weight': (12, 12)}
+    if n in uses[:2]:
+      block = {'input_layernorm': (24,), 'pre_ff_layernorm': (12,)}
+      for part in 'qkv':
+        block[f'self_attn.{part}_proj'] = 24, 24
+      block['self_attn.o_proj'] = 12, 24
+      block['feed_forward.gate_up_proj'] = 20, 12
+      block['feed_forward.down_proj'] = 12, 10
+      for use in range(uses.index(n), 3, 2):
+        for part in 'qkv':
+          adapter = f'self_attn.linear_{part}_adapter_list.{use}'
+          block |= {f'{adapter}.0': (2, 24), f'{adapter}.1': (24, 2)}
+        adapter = f'feed_forward.gate_up_proj_adapter_list.{use}'
+        block |= {f'{adapter}.0': (2, 12), f'{adapter}.1': (20, 2)}
+      own |= within('shared_transformer', weights(block))
+    layers.append(own)
+  return model(OF_BAMBA, layers, head=False)
+
+
 def write(folder, keys, state, shards=1):
   """Writes a folder, as transformers does."""
   folder.mkdir(exist_ok=True)

@@ -66,6 +66,7 @@ OTHERS = {
   'falcon_h1': (folders.FALCON_H1, folders.falcon_h1),
   'jamba': (folders.JAMBA, folders.jamba),
   'nemotron_h': (folders.NEMOTRON_H, folders.nemotron_h),
+  'zamba2': (folders.ZAMBA2, folders.zamba2),
 }
 # Of fla, which needs a GPU; test_transformers.py has the logits of the others.
 ORACLES = {
@@ -525,11 +526,12 @@ def test_a_model_of_configs_is_a_kimi_linear():
     ('nemotron_h', {'hybrid_override_pattern': 'MX'}, "pattern='MX': only let"),
     ('nemotron_h', {'n_group': 4}, 'n_group=4: it must divide n_routed_exp'),
     ('nemotron_h', {'moe_latent_size': 4}, 'moe_latent_size=4: only null'),
-    (
-      'llama',
-      {'model_type': 'zamba2'},
-      "model_type='zamba2': attention and an MLP",
-    ),
+    ('zamba2', {'use_long_context': True}, 'use_long_context=True: only'),
+    ('zamba2', {'add_bias_linear': True}, 'add_bias_linear=True: only'),
+    ('zamba2', {'num_mem_blocks': 4}, 'num_mem_blocks=4: 3 layers use them'),
+    ('zamba2', {'num_attention_heads': 5}, 'heads=5: it must divide 24'),
+    ('zamba2', {'layers_block_type': ['moe']}, "layers_block_type='moe': only"),
+    ('zamba2', {'num_hidden_layers': 7}, 'num_hidden_layers=7: layers_block'),
     ('gla', {'use_short_conv': True}, r'use_short_conv=True: only \[False\]'),
     ('gla', {'clamp_min': -1.0}, 'clamp_min=-1.0: only null'),
     ('gla', {'num_kv_heads': 1}, r'num_kv_heads=1: only \[2\]'),

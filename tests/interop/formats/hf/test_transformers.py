@@ -73,6 +73,20 @@ NEMOTRON = {
   'chunk_size': 8,
   'time_step_min': 0.5,
 }
+ZAMBA = {
+  'max_position_embeddings': 32,
+  'hidden_size': 16,
+  'intermediate_size': 12,
+  'num_hidden_layers': 5,
+  'layers_block_type': ['linear_attention', 'hybrid', 'hybrid']
+  + ['linear_attention', 'hybrid'],
+  'num_attention_heads': 4,
+  'adapter_rank': 3,
+  'n_mamba_heads': 4,
+  'mamba_ngroups': 2,
+  'mamba_d_state': 6,
+  'chunk_size': 8,
+}
 CASES = {
   'Llama': LLAMA | {'head_dim': 6, 'rms_norm_eps': 1e-5},
   'Llama, scaled': LLAMA
@@ -340,6 +354,13 @@ CASES |= {
     'moe_shared_expert_intermediate_size': 10,
     'routed_scaling_factor': 1.5,
   },
+  'Zamba2': ZAMBA
+  | {
+    'use_mem_rope': True,
+    'use_shared_attention_adapter': True,
+    'rope_parameters': {'rope_type': 'default', 'rope_theta': 100.0},
+  },
+  'Zamba2, two blocks': ZAMBA | {'num_mem_blocks': 2},
 }
 
 

@@ -9,6 +9,8 @@ A file has
     NAMES                             of parts of a folder (interop/table.py)
     layer(config)                     the tensors of a layer
     tensors(config, vocabulary)       of a model, where it isn't made of these
+    LAYERS_DIFFER                     whether model.cells may be given; without
+                                      it, where there are several CELLS
 """
 
 import dataclasses
@@ -22,13 +24,6 @@ from rnn_jax.interop import table
 
 # Models that read images too, whose `text_config` is that of an architecture.
 WITH_IMAGES = ('qwen3_5', 'qwen3_5_moe')
-LACKING = {  # what ours lacks of architectures that are asked for
-  'zamba2': (
-    'attention and an MLP that several layers share, with low-rank changes for '
-    'each, read the embeddings beside x and change only what Mamba-2 reads, as '
-    'no block of ours does'
-  ),
-}
 
 
 def known(first: str | None = None) -> list[tuple[types.ModuleType, str]]:
@@ -42,6 +37,14 @@ def known(first: str | None = None) -> list[tuple[types.ModuleType, str]]:
     one = importlib.import_module(f'{__name__}.{module}')
     listed += [(one, model_type) for model_type in one.MODEL_TYPES]
   return sorted(listed, key=lambda x: (x[1] != first, len(x[0].CELLS)))
+
+
+def may_have(architecture: types.ModuleType, model: config_lib.Model) -> bool:
+  """Returns whether an architecture has the cells of a model's layers."""
+  several = len(architecture.CELLS) > 1
+  differ = getattr(architecture, 'LAYERS_DIFFER', several)
+  known = {*model.pattern} <= {*architecture.CELLS}
+  return known and (differ or not model.cells)
 
 
 def tensors(
@@ -71,11 +74,7 @@ def find(keys: keys_lib.Keys) -> types.ModuleType:
   """Returns the architecture of a config.json.
 
   Raises:
-    InputError: there is none; the message lists those that there are, or says
-      what ours lacks.
+    InputError: there is none; the message lists those that there are.
   """
-  name = keys.get('model_type')
-  if isinstance(name, str) and name in LACKING:
-    keys.refuse('model_type', name, LACKING[name])
   by_type = {name: one for one, name in known()}
   return by_type[keys.one_of('model_type', by_type, None)]
