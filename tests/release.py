@@ -12,6 +12,8 @@ prints a line for each check, and exits with 1 if one fails:
     contents       of wheels: types, licence, commands, C++; neither tests nor
                    folders of this machine
     command        `rnn-jax --version` of an installed wheel
+    publisher      what only who publishes it knows: the project's addresses.
+                   "todo" and not a failure, as they may be unknown
 
 docs/contributing.md says what comes before and after.
 """
@@ -25,6 +27,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -138,6 +141,16 @@ def command(path: pathlib.Path) -> Problems:
     yield f'rnn-jax --version prints {shown.stdout + shown.stderr!r}'
 
 
+def publisher(root: pathlib.Path) -> Problems:
+  """Yields what the publisher fills in."""
+  about = tomllib.loads((root / 'pyproject.toml').read_text(encoding='utf-8'))
+  if not about['project'].get('urls'):
+    yield (
+      'pyproject.toml has no [project.urls]: add Repository, Documentation and '
+      'Issues, then build again'
+    )
+
+
 def check(folder: pathlib.Path, targets: list[str]) -> bool:
   """Prints a line for each check. Returns whether all hold.
 
@@ -146,7 +159,7 @@ def check(folder: pathlib.Path, targets: list[str]) -> bool:
     targets: of wheels, names in wheel.TARGETS.
   """
   made = f'{PACKAGE}-{version.__version__}'
-  return all(
+  holds = all(
     [
       _holds('tree', tree, ROOT),
       _holds('version', versions, ROOT),
@@ -163,6 +176,8 @@ def check(folder: pathlib.Path, targets: list[str]) -> bool:
       ),
     ]
   )
+  _holds('publisher', publisher, ROOT, fails='todo')
+  return holds
 
 
 def distributions(folder: pathlib.Path, targets: list[str]) -> Problems:
@@ -188,9 +203,14 @@ def _runs_here(path):
   )
 
 
-def _holds(name: str, probe: Callable[..., Problems], *given: object) -> bool:
+def _holds(
+  name: str,
+  probe: Callable[..., Problems],
+  *given: object,
+  fails: str = 'FAIL',
+) -> bool:
   problems = [*probe(*given)]
-  print(f'{"FAIL" if problems else "ok":5}{name}', flush=True)
+  print(f'{fails if problems else "ok":5}{name}', flush=True)
   for problem in problems:
     print(f'     {problem}')
   return not problems

@@ -117,7 +117,17 @@ def test_what_can_not_be_made_and_older_files_are_lines(tmp_path):
   assert 'rnn_jax-0.0.1.tar.gz is of another version' in second
 
 
+def test_addresses_are_left_to_the_publisher(tmp_path):
+  path = tmp_path / 'pyproject.toml'
+  path.write_text('[project]\nname = "x"\n')
+  (line,) = release.publisher(tmp_path)
+  assert line.startswith('pyproject.toml has no [project.urls]: add Repository')
+  path.write_text('[project.urls]\nRepository = "https://x.y"\n')
+  assert not [*release.publisher(tmp_path)]
+
+
 def test_a_check_is_a_line(monkeypatch, tmp_path, capsys):
+  monkeypatch.setattr(release, 'publisher', lambda _: iter(['no address']))
   for name in ('tree', 'versions', 'kept_runs', 'distributions'):
     monkeypatch.setattr(release, name, lambda *_: iter(()))
   assert release.check(tmp_path, [])
@@ -130,4 +140,6 @@ def test_a_check_is_a_line(monkeypatch, tmp_path, capsys):
     'ok   version',
     'ok   kept runs',
     'ok   distributions',
+    'todo publisher',
+    '     no address',
   ]
