@@ -156,8 +156,9 @@ def test_a_width_with_other_bits_is_not_used(made, monkeypatch):
   monkeypatch.setattr(reader.widths, '_compare', compare)
   assert [*reader.parts(5)] == [(n, 1) for n in range(5)]
   assert [*reader.parts(20)] == [(n, 1) for n in range(20)]
-  assert [*reader.parts(300)] == [(0, 256)] + [(256 + n, 1) for n in range(44)]
-  assert asked == [(1, 16), (1, 256)]  # once each
+  singles = [(256 + n, 1) for n in range(44)]
+  assert [*reader.parts(300)] == [(0, 128), (128, 128), *singles]
+  assert asked == [(1, 16), (1, 128)]  # once each
 
 
 def test_a_program_with_other_bits_is_not_used(made, monkeypatch):
