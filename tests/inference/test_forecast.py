@@ -201,6 +201,14 @@ def test_missing_readings_are_read(model):
     model.observe(state, 'high')
 
 
+@pytest.mark.parametrize('value', (0.0, -7.0, 1e9))
+def test_a_constant_series_has_ordered_finite_quantiles(model, value):
+  table = model.forecast(one().assign(y=value))
+  quantiles = table.filter(like='q0').to_numpy()
+  assert np.isfinite(quantiles).all()
+  assert (np.diff(quantiles, axis=1) >= 0).all()
+
+
 @pytest.mark.parametrize(
   ('options', 'message'),
   (
