@@ -76,6 +76,10 @@ VARIANTS = {
     'options': {'top_k': 3},
   },
   'Luong attention': {'options': {'attention': 'dot', 'attention_window': 5}},
+  'a block that layers share': {
+    'cell': ('mamba2', 'mamba2'),
+    'shared': {'count': 1, 'layers': (0, 1), 'heads': 2, 'mlp_width': 8},
+  },
   'coupled': {'options': {'preset': 'coupled'}},
   'Mamba-3 with several inputs': {
     'cell': 'mamba3',
@@ -170,6 +174,7 @@ def test_other_parts(name, tmp_path):
   raw = raw_config(variant.get('cell', 'simple_rnn'), variant.get('layers', 1))
   raw.model.update(variant.get('model', {}))
   raw.model.experts.update(variant.get('experts', {}))
+  raw.model.shared_block.update(variant.get('shared', {}))
   raw.cell.update(variant.get('options', {}))
   bundle = bundles.make(raw)
   assert_same(bundle, graphs.export(bundle, tmp_path / 'model'))
