@@ -59,7 +59,8 @@ QUEUE = flags.DEFINE_integer('queue', 256, 'Requests that may wait.')
 READ_SECONDS = flags.DEFINE_float(
   'read_seconds',
   0.05,
-  'For prompts between two calls that make tokens, if all slots are free.',
+  'For prompts between two calls that make tokens, for the share of free '
+  'slots; ten times as long while no text is written.',
 )
 DRAFT_TOKENS = flags.DEFINE_integer(
   'draft_tokens',

@@ -61,7 +61,8 @@ class Options:
   slots: int = 16  # rows that make tokens together
   steps: int = 8  # tokens of a row between two visits to the host, at most
   chunks: tuple[int, ...] = reading.SIZES  # lengths in which prompts are read
-  read_seconds: float = 0.05  # between two calls, if all slots are free
+  # Between two calls, for the free slots' share; ten times as long if all are.
+  read_seconds: float = 0.05
   queue: int = 256  # requests that may wait
   prefix_bytes: int = 256 * 2**20  # of stored states; 0: none is stored
   weights: str = 'float32'  # one of WEIGHTS of inference/generate.py

@@ -5,8 +5,9 @@
 One thread does all of it. Between two calls that make tokens one chunk is read,
 or a piece of one while most slots write, and more while slots are free, for the
 free slots' share of `read_seconds`: a prompt of any length delays the others'
-next token by no more. While the device makes the next tokens, the host delivers
-those before.
+next token by no more. Where no slot writes there is no such token, and a burst
+is read for longer: rows that begin together share their steps. While the device
+makes the next tokens, the host delivers those before.
 """
 
 import collections
@@ -25,6 +26,7 @@ from rnn_jax.serving import slots as slots_lib
 from rnn_jax.serving import states
 from rnn_jax.serving import work
 
+IDLE = 10  # times read_seconds, for reading while no slot writes
 READY = 4  # requests that are read ahead of a free slot
 LATER = 64  # replies that wait to be read; older ones are forgotten
 RECENT = 1024  # requests that the latencies are of
@@ -203,8 +205,9 @@ class Scheduler:
 
   def _read(self):
     """Reads a chunk, or more while slots are free. Returns whether it did."""
-    free = 1 - self.slots.used / len(self.slots.rows)
-    end = time.monotonic() + self._read_seconds * free
+    used = self.slots.used / len(self.slots.rows)
+    share = 1 - used if used else IDLE
+    end = time.monotonic() + self._read_seconds * share
     did_read = read = self._read_chunk()
     while read and not read.job.done:  # a reply that is read again can wait
       if self.slots.used + len(self._ready) >= len(self.slots.rows):

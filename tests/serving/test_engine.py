@@ -1,8 +1,10 @@
 """An engine's life: what it serves, refuses, drops and survives."""
 
 import contextlib
+import itertools
 import threading
 import time
+import types
 
 import jax
 import numpy as np
@@ -16,6 +18,7 @@ from rnn_jax.serving import engine
 from rnn_jax.serving import prefixes
 from rnn_jax.serving import reading
 from rnn_jax.serving import requests
+from rnn_jax.serving import scheduler
 from rnn_jax.serving import widths
 from rnn_jax.serving import work
 from tests.serving import models
@@ -264,6 +267,24 @@ def test_free_slots_are_filled_in_the_time_for_reading():
   while served.step():
     pass
   assert all(handle.done for handle in handles)
+
+
+def test_a_burst_is_read_for_longer_while_no_slot_writes(monkeypatch):
+  served = models.make(models.generator(), read_seconds=1.0)
+  served.warm_up()
+  # Each look at the clock finds more than that later.
+  ticks = types.SimpleNamespace(monotonic=itertools.count(0, 1.5).__next__)
+  monkeypatch.setattr(scheduler, 'time', ticks)
+  handles = [models.submit(served, endless()) for _ in range(3)]
+  served.step()
+  assert served.stats().active == 3
+  handles.append(models.submit(served, endless('abc' * 20)))
+  before = served.stats().read_tokens
+  served.step()
+  assert 0 < served.stats().read_tokens - before <= max(models.CHUNKS)
+  for handle in handles:
+    handle.cancel()
+  idle(served)
 
 
 def test_a_cancelled_request_frees_its_slot_at_the_next_step(served):
