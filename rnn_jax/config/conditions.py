@@ -77,6 +77,8 @@ class Condition(NamedTuple):
     if key != self.key or self.relation == '=':
       return f'another {key}'
     value = self.value if self.relation else type(_value(config, key))()
+    if isinstance(value, tuple):
+      value = value[0]
     return f'{key}={value!r}'
 
 

@@ -10,7 +10,8 @@ The metadata say what the file was made of:
     format      'rnn_jax weights'
     version     '1', of the layout in ops/products/native.py
     weights     one of products.FORMATS
-    model       SHA-256 of the config's sections that parameters depend on
+    model       the config's sections that parameters depend on, in JSON; a key
+                of a later version has its default
     tokenizer   SHA-256 of the tokenizer's spec
     step        of the checkpoint; 0 in a folder of its own
     checkpoint  SHA-256 of the checkpoint's seal; '' in a folder of its own
@@ -41,6 +42,7 @@ from rnn_jax.system import mapped_tensors
 PyTree = Any
 NAME = 'rnn_jax weights'
 VERSION = '1'
+MODEL = 'model'  # key of the metadata
 PARTS = 'numbers', 'scales'  # of a packed matrix
 REMEDY = 'delete it, or write it again with launch.quantize'
 
@@ -121,8 +123,9 @@ class File:
       self._tensors = mapped_tensors.Tensors(self.path, within=workdir)
       found = self._tensors.metadata
       for key, wanted in _lasting(weights, config, tokenizer).items():
-        if found.get(key) != wanted:
-          _refuse(self.path, key, found.get(key), wanted)
+        own = found.get(key)
+        if own != wanted and not (key == MODEL and _is_of(config, own)):
+          _refuse(self.path, key, own, wanted)
       self.source = Source(int(found['step']), found['checkpoint'])
 
   @property
@@ -156,27 +159,39 @@ class File:
 
 
 def _refuse(path, key, found, wanted):
-  if key in ('model', 'tokenizer'):
+  if key in (MODEL, 'tokenizer'):
     found, wanted = 'of another one', "the folder's"
   raise errors.InputError(f'{path}: {key} is {found!r}, not {wanted}: {REMEDY}')
 
 
 def _lasting(weights, config, tokenizer):
   """Returns what a file and the folder that it is in must agree in."""
-  sections = config_lib.to_dict(config)
-  model = {name: sections[name] for name in origin.OF_MODEL}
   return {
     'format': NAME,
     'version': VERSION,
     'weights': weights,
-    'model': _sha256(model),
-    'tokenizer': _sha256(tokenizer.spec()),
+    MODEL: _json(_model(config_lib.to_dict(config))),
+    'tokenizer': hashlib.sha256(_json(tokenizer.spec()).encode()).hexdigest(),
   }
 
 
-def _sha256(value):
-  text = json.dumps(value, sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()
+def _model(raw):
+  return {name: raw[name] for name in origin.OF_MODEL}
+
+
+def _is_of(config, text):
+  """Whether the sections of an earlier version are those of a config."""
+  sections = json.loads(text or '')
+  if not (isinstance(sections, dict) and {*sections} == {*origin.OF_MODEL}):
+    return False
+  raw = config_lib.to_dict(config)
+  return _json(_model(config_lib.completed(raw | sections))) == _json(
+    _model(raw)
+  )
+
+
+def _json(value):
+  return json.dumps(value, sort_keys=True)
 
 
 def _flat(params) -> Mapping[str, np.ndarray]:

@@ -74,7 +74,7 @@ def meeting(config, text):
     return dataclasses.replace(config, **{section: own}), key
   key, relation, value = conditions.parse(text)
   if isinstance(value, tuple):
-    value = value[0]
+    value = value[0] if relation == '=' else another(value[0])
   elif relation != '=':
     value = another(values.flat(config)[key] if value is None else value)
   return values.replaced(config, {key: value}), key

@@ -240,6 +240,11 @@ REFUSED = {
   'another version': (lambda run: change(run, version='2'), "version is '2'"),
   'a step of letters': (lambda run: change(run, step='x'), 'is damaged'),
   'another config': (rewrite_config, 'model is .of another one'),
+  'no config': (lambda run: change(run, model=''), 'is damaged'),
+  'a config that is a list': (
+    lambda run: change(run, model='[]'),
+    'model is .of another one',
+  ),
   'another tokenizer': (
     lambda run: change(run, tokenizer=''),
     'tokenizer is .of another one',
@@ -271,3 +276,15 @@ def test_a_file_under_another_formats_name_is_refused(run):
   into_another(run)
   with pytest.raises(errors.InputError, match="weights is 'int8', not int4"):
     bundle_lib.read(run, 'best', weights='int4')
+
+
+def test_a_file_of_before_a_key_has_its_default(run, bundle):
+  path = packed_file.path_of(run, 'int8')
+  sections = json.loads(mapped_tensors.Tensors(path).metadata['model'])
+  del sections['model']['norm_epsilon'], sections['model']['shared_block']
+  change(run, model=json.dumps(sections))
+  read = bundle_lib.read(run, 'best', weights='int8')
+  equal(read.params, packed(bundle, 'int8').params)
+  rewrite_config(run)  # its key isn't at the default
+  with pytest.raises(errors.InputError, match='model is .of another one'):
+    bundle_lib.read(run, 'best', weights='int8')

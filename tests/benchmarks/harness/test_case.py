@@ -30,6 +30,7 @@ UNTIMED = {
   'planning',
   'prediction',
   'same_training',
+  'series_baselines',
   'targets',
   'text_baselines',
 }
