@@ -96,5 +96,9 @@ def test_a_second_start_compiles_nothing_that_the_first_one_kept(run, tmp_path):
     code, out, err = tiny.finish(jobs.Process('generate', *flags, env=env))
     assert code == 0, err
     kept.append((out, sorted(path.name for path in programs.iterdir())))
-  assert kept[0] == kept[1]
-  assert any(name.startswith('jit_decode-') for name in kept[0][1])
+  (text, first), (again, second) = kept
+  assert text == again
+  # Two threads compile; on a busy machine the first start may keep only one.
+  names = {name.partition('-')[0] for name in first}
+  assert first == [x for x in second if x.partition('-')[0] in names]
+  assert 'jit_decode' in names
