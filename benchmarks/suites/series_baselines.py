@@ -17,7 +17,6 @@ from benchmarks.harness import plots as plots_lib
 from benchmarks.harness import tables
 from configs.experiments import series_archive
 
-FILE = 'data/archive/{name}/{name}_{split}.ts'
 COLUMNS = {
   'accuracy': lambda row: f'{row["accuracy"]:.4f}',
   'macro F1': lambda row: f'{row["macro_f1"]:.4f}',
@@ -27,7 +26,7 @@ COLUMNS = {
 
 
 def cases(quick: bool) -> list[case.Case]:
-  """Each data set, with a seed."""
+  """Each data set."""
   names = series_archive.NAMES[: 1 if quick else None]
   return [
     case.Case(
@@ -44,9 +43,10 @@ def accuracy(name: str) -> tables.Row:
   from aeon.classification import convolution_based
   from sklearn import metrics
 
+  variant = series_archive.get_grid().variants[name]
   parts = [
-    datasets.load_from_ts_file(FILE.format(name=name, split=split))
-    for split in ('TRAIN', 'TEST')
+    datasets.load_from_ts_file(variant[key])
+    for key in ('data.path', 'data.test_path')
   ]
   longest = max(series.shape[-1] for rows, _ in parts for series in rows)
   (train_NxCxL, labels), (asked_NxCxL, wanted) = (

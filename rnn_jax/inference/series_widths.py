@@ -17,7 +17,7 @@ import numpy as np
 from rnn_jax.inference import series_steps
 from rnn_jax.models import series as series_lib
 
-WIDTHS = 1, 16, 128  # B; a row of wider ones takes more CPU time
+WIDTHS = 1, 16, 128  # B
 COMPARED = 3  # readings of each row
 Run = Callable[
   [series_steps.Carry, series_steps.Given], tuple[series_steps.Carry, Any]

@@ -200,7 +200,7 @@ class Block(Module):
     if block == 'renormed':
       x = self.input_norm(x)
     if block == 'residual':
-      read = self.cell_norm(x + _added(stream))
+      read = self.cell_norm(_with_added(x, stream))
     else:
       read = self._dropped(x) if drops_inputs(self.config) else x
     state, y, stream = self._run_cell(state, read, stream, starts_BxL)
@@ -257,9 +257,10 @@ class Block(Module):
     return self.drop(x, deterministic=not self.has_rng('dropout'))
 
 
-def _added(stream):
-  """Returns what is added to x for the cell, zero if there is nothing."""
-  return stream.beside.get(ADDED, 0) if isinstance(stream, Stream) else 0
+def _with_added(x, stream):
+  """Returns what the cell reads: x, and what is added for it alone."""
+  beside = stream.beside if isinstance(stream, Stream) else {}
+  return x + beside[ADDED] if ADDED in beside else x
 
 
 def _scaled(y, multiplier):

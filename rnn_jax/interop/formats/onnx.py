@@ -105,8 +105,8 @@ def _write_examples(folder, name):
   for path, written in (
     (f'standalone_{name}.py', f'{name}.py'),
     (f'page/{name}.js', f'{name}.js'),
-    (f'page/{name}.html', 'index.html'),
     ('page/graphs.js', 'graphs.js'),
+    ('page/index.html', 'index.html'),
   ):
     (folder / written).write_bytes((source / path).read_bytes())
 

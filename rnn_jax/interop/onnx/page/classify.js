@@ -21,3 +21,11 @@ export async function classify(model, tokenizer, text) {
     .map((name, n) => ({name, probability: probabilities_BxC.data[n]}))
     .sort((a, b) => b.probability - a.probability);
 }
+
+// What the page shows: a line for each class.
+export async function* shown(model, tokenizer, text) {
+  const found = await classify(model, tokenizer, text);
+  yield found
+    .map(({name, probability}) => `${probability.toFixed(4)}  ${name}`)
+    .join('\n');
+}

@@ -29,3 +29,7 @@ export async function* generate(model, tokenizer, prompt, count) {
     yield tokenizer.decode(written);
   }
 }
+
+// What the page shows: the text while it grows.
+export const shown = (model, tokenizer, prompt) =>
+  generate(model, tokenizer, prompt, 100);
