@@ -76,9 +76,9 @@ class Condition(NamedTuple):
     key = _part_with(config, self.key) or self.key
     if key != self.key or self.relation == '=':
       return f'another {key}'
-    value = self.value if self.relation else type(_value(config, key))()
-    if isinstance(value, tuple):
-      value = value[0]
+    if not self.relation:
+      return f'{key}={type(_value(config, key))()!r}'
+    value = self.value[0] if isinstance(self.value, tuple) else self.value
     return f'{key}={value!r}'
 
 
