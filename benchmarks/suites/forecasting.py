@@ -19,7 +19,7 @@ from benchmarks.harness import tables
 TIMED = True
 
 OURS = 'ours'
-STEPS = {'neuralforecast': 1000, 'gluonts': 1000, OURS: 150}
+STEPS = {'neuralforecast': 1000, 'gluonts': 1000, OURS: 85}
 ASKED = ('neuralforecast', 'neuralforecast, network', 'gluonts', OURS)
 SIZES = {'series': 64, 'rows': 16, 'width': 64}
 QUICK = {'series': 2, 'rows': 2, 'width': 8}

@@ -217,20 +217,6 @@ class Forecaster(nn.Module):
     )
     return state, self.forecasts(x_BxLxD, readings_BxLxW, covariates)
 
-  def each(
-    self,
-    state: PyTree,
-    readings_BxLxW: jax.Array,
-    calendar_BxLxF: jax.Array,
-    starts_BxL: jax.Array | None = None,
-    covariates: Covariates | None = None,
-  ) -> tuple[PyTree, list[Forecasts]]:
-    """Returns (state, the forecasts that training has losses of: one)."""
-    state, made = self(
-      state, readings_BxLxW, calendar_BxLxF, starts_BxL, covariates
-    )
-    return state, [made]
-
   def features(
     self,
     state: PyTree,
@@ -316,6 +302,15 @@ class Forecaster(nn.Module):
     )
     numbers = self.numbers.numbers(out, center_BxLxH)
     return Forecasts(numbers, loc_BxLxH, scale_BxLxH)
+
+  def each(
+    self,
+    x_BxLxD: jax.Array,
+    readings_BxLxW: jax.Array,
+    covariates: Covariates | None = None,
+  ) -> list[Forecasts]:
+    """Returns the forecasts that training has losses of: one."""
+    return [self.forecasts(x_BxLxD, readings_BxLxW, covariates)]
 
   def anchors(
     self, z_BxLxTxW: jax.Array, observed_BxLxTxW: jax.Array

@@ -50,20 +50,6 @@ class Ensemble(series.Forecaster):
     """Returns the logical axes of the states, a tree like them."""
     return tuple(each.state_axes() for each in self.member)
 
-  def each(
-    self,
-    state: PyTree,
-    readings_BxLxW: jax.Array,
-    calendar_BxLxF: jax.Array,
-    starts_BxL: jax.Array | None = None,
-    covariates: series.Covariates | None = None,
-  ) -> tuple[PyTree, list[series.Forecasts]]:
-    """Returns (states, the forecasts of each member)."""
-    state, x_BxLxD = self.features(
-      state, readings_BxLxW, calendar_BxLxF, starts_BxL, covariates
-    )
-    return state, self._of_members(x_BxLxD, readings_BxLxW, covariates)
-
   def features(
     self,
     state: PyTree,
@@ -89,10 +75,15 @@ class Ensemble(series.Forecaster):
     covariates: series.Covariates | None = None,
   ) -> series.Forecasts:
     """Returns the mean of the members' forecasts."""
-    made = self._of_members(x_BxLxD, readings_BxLxW, covariates)
-    return series.mean(made)
+    return series.mean(self.each(x_BxLxD, readings_BxLxW, covariates))
 
-  def _of_members(self, x_BxLxD, readings_BxLxW, covariates):
+  def each(
+    self,
+    x_BxLxD: jax.Array,
+    readings_BxLxW: jax.Array,
+    covariates: series.Covariates | None = None,
+  ) -> list[series.Forecasts]:
+    """Returns the forecasts of each member."""
     parts = jnp.split(x_BxLxD, self.members, -1)
     return [
       member.forecasts(own, readings_BxLxW, covariates)

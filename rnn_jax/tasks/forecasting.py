@@ -2,8 +2,10 @@
 
     loss = sum_t w_t mean_h loss(y_{t+h}, head_t,h)        scaled readings
 
-w_t is the part of a step's horizon that is observed. The loss is the head's
-(models/forecast_heads.py), of readings in a unit, task.unit:
+w_t is the part of a step's horizon that is observed. With task.loss_every=N
+training sums over every N-th step, from one that is drawn: neighbours forecast
+nearly the same, and forecasts take longer than the recurrence. The loss is the
+head's (models/forecast_heads.py), of readings in a unit, task.unit:
 
     window    the spread of the step's window, so that series count alike
     season    the mean of |x_t - x_{t-m}| in the window, as MASE has it of a
@@ -56,6 +58,8 @@ class Config(config_lib.Task):
   anchor: str = config_lib.option('season', choices='models.series:ANCHORS')
   # Of readings in the loss.
   unit: str = config_lib.option('window', choices=UNITS)
+  # Steps from one that training has a loss of to the next.
+  loss_every: int = config_lib.option(1, minimum=1)
   # Forecasters that are trained side by side; their mean forecasts.
   members: int = config_lib.option(1, minimum=1, excludes='model.experts.count')
   # The linear map of the window begins as that of least squares, with so much
@@ -201,8 +205,7 @@ class Task(base.Task):
       dict of scalars: 'objective', 'loss', 'error', 'mse', 'mae' and 'weight',
       the number of steps.
     """
-    rngs = self._rngs(key)
-    (state, made), routes = experts.apply(
+    (state, x_BxLxD), routes = experts.apply(
       self.model,
       params,
       state,
@@ -210,15 +213,36 @@ class Task(base.Task):
       batch.calendar_BxLxF,
       batch.starts_BxL,
       series.Covariates.of(batch),
-      rngs=rngs,
+      rngs=self._rngs(key),
+      method='features',
+    )
+    bounds = batch.weights_BxL
+    if key is not None:
+      x_BxLxD, batch = self._some_steps(key, (x_BxLxD, batch))
+    made = self.model.apply(
+      {'params': params},
+      x_BxLxD,
+      batch.readings_BxLxW,
+      series.Covariates.of(batch),
       method='each',
     )
     sums = self._sums(made, batch)
-    weights = batch.weights_BxL
     sums = experts.with_load(
-      sums, routes, weights, weights, self._config.model.experts
+      sums, routes, batch.weights_BxL, bounds, self._config.model.experts
     )
     return sums['objective'], (sums, state)
+
+  def _some_steps(self, key, arrays):
+    """Returns the steps BxL... that training has a loss of."""
+    L, every = arrays[0].shape[1], self._config.task.loss_every
+    length = (-(-L // every) - 1) * every + 1  # from the first to the last
+    first = jax.random.randint(key, (), 0, L - length + 1)
+
+    def some(x):
+      x = jax.lax.dynamic_slice_in_dim(x, first, length, axis=1)
+      return x[:, ::every]
+
+    return arrays if every == 1 else jax.tree.map(some, arrays)
 
   def _sums(self, made, batch):
     head = self.model.bind({}).numbers

@@ -285,6 +285,39 @@ def oracle(forecasts, steps):
   return np.sum(weights_L[chosen] * means_L), np.sum(weights_L)
 
 
+def test_training_has_a_loss_of_one_step_in_so_many(path):
+  """Of the first or the second one and every third, as the key draws."""
+  raw = series.raw_config(path, **{'task.loss_every': 3, 'model.dropout': 0.0})
+  config, corpus = series.corpus(raw)
+  task = bundle_lib.make_task(config, corpus.tokenizer)
+  params = draws.parameters(task.init_parameters)
+  steps = corpus.examples(config.data, 'train').read(0, 20, 41)
+  made = forecasts_of(
+    task, params, steps.readings_LxW[None], steps.calendar_LxF[None]
+  )
+  batch = task.blank_batch(1, len(steps.weights_L))._replace(
+    readings_BxLxW=steps.readings_LxW[None],
+    calendar_BxLxF=steps.calendar_LxF[None],
+    future_BxLxH=steps.future_LxH[None],
+    weights_BxL=steps.weights_L[None],
+  )
+  run = jax.jit(lambda key: task.loss(params, task.init_state(1), batch, key))
+  wanted = {}
+  for first in (0, 1):
+    weights_L = np.zeros_like(steps.weights_L)
+    weights_L[first::3] = steps.weights_L[first::3]
+    wanted[first] = oracle(made, steps._replace(weights_L=weights_L))
+  drawn = set()
+  for seed in range(8):
+    loss, (sums, _) = jax.device_get(run(jax.random.key(seed)))
+    first = min(wanted, key=lambda n: abs(wanted[n][0] - loss))
+    assert (loss, sums['weight']) == pytest.approx(wanted[first], rel=2e-5)
+    drawn.add(first)
+  assert drawn == {0, 1}
+  _, (sums, _) = jax.device_get(run(None))
+  assert sums['weight'] == pytest.approx(steps.weights_L.sum())
+
+
 def test_normalized_windows_are_those_of_their_equation():
   rng = np.random.default_rng(0)
   x = rng.normal(3, 2, (2, 5, 8)).astype(np.float32)
