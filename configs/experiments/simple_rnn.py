@@ -63,6 +63,10 @@ TOGETHER = {
   'half_mlp-small_branches-gates_0_to_2': CHANGES['half_mlp']
   | CHANGES['small_branches']
   | GATES['gates_0_to_2'],
+  **{
+    f'half_mlp-{name}': ALIKE | CHANGES['half_mlp'] | CHANGES[name]
+    for name in ('32_keys', 'two_groups', '3_taps', '8_heads', 'embedding_norm')
+  },
 }
 OTHERS = {  # with half the MLP
   'mamba2-half_mlp': ('mamba2', 'value_width', 136),
