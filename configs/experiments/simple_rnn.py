@@ -39,6 +39,7 @@ GATES = {
 CHANGES = {
   'one_gate': {'cell.decay': 'head'},
   'two_groups': {'cell.groups': 2},
+  'four_groups': {'cell.groups': 4},
   'one_head': {'cell.heads': 1},
   '8_heads': {'cell.heads': 8},
   '32_keys': {'cell.key_width': 32},
@@ -65,8 +66,14 @@ TOGETHER = {
   | GATES['gates_0_to_2'],
   **{
     f'half_mlp-{name}': ALIKE | CHANGES['half_mlp'] | CHANGES[name]
-    for name in ('32_keys', 'two_groups', '3_taps', '8_heads', 'embedding_norm')
+    for name in (
+      *('two_groups', 'four_groups', '32_keys', '3_taps', '8_heads'),
+      'embedding_norm',
+    )
   },
+  'quarter_mlp-two_groups': ALIKE
+  | CHANGES['quarter_mlp']
+  | CHANGES['two_groups'],
 }
 OTHERS = {  # with half the MLP
   'mamba2-half_mlp': ('mamba2', 'value_width', 136),

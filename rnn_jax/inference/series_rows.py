@@ -85,7 +85,6 @@ class Reader:
 
   def __init__(self, model: series_lib.Forecaster, params: PyTree) -> None:
     self.model, self.params = model, params
-    self._axes = series_steps.axes(model)
     self._read = _program(model)
     self.widths = series_widths.Widths(model, self._run, self._fresh_rows)
 
@@ -173,29 +172,20 @@ class Reader:
 
   def join(self, carries: Sequence[series_steps.Carry]) -> series_steps.Carry:
     """Returns the rows of all."""
-    return jax.tree.map(
-      lambda axis, *rows: np.concatenate(rows, axis), self._axes, *carries
-    )
+    return jax.tree.map(lambda *rows: np.concatenate(rows), *carries)
 
   def take(
     self, carry: series_steps.Carry, rows: np.ndarray
   ) -> series_steps.Carry:
     """Returns some rows, a copy."""
-    return jax.tree.map(
-      lambda axis, x: np.take(x, rows, axis), self._axes, carry
-    )
+    return jax.tree.map(lambda x: x[rows], carry)
 
   def put(
     self, carry: series_steps.Carry, rows: np.ndarray, new: series_steps.Carry
   ) -> None:
     """Puts the first rows of `new` into the place of some rows."""
-    first = slice(len(rows))
-
-    def put(axis, x, own):
-      before = (slice(None),) * axis
-      x[(*before, rows)] = own[(*before, first)]
-
-    jax.tree.map(put, self._axes, carry, new)
+    for x, own in zip(*map(jax.tree.leaves, (carry, new)), strict=True):
+      x[rows] = own[: len(rows)]
 
   def put_parts(
     self, carry: series_steps.Carry, at_B: np.ndarray, parts: Sequence[Part]
@@ -262,7 +252,7 @@ _blank = jax.jit(series_steps.blank, static_argnums=(0, 1))
 @functools.lru_cache
 def _program(model):
   """Returns `read` of a model, compiled; its hash takes long for each call."""
-  return jax.jit(functools.partial(series_steps.read, model))
+  return jax.jit(functools.partial(series_steps.read, model), donate_argnums=1)
 
 
 def _on_host(tree):

@@ -29,7 +29,8 @@ class Carry(NamedTuple):
 
   Attributes:
     window_BxTxW: the last W readings of each target, scaled; NaN is missing.
-    state: of the model.
+    state: of the model, with an array for each layer, so that all arrays have
+      the rows first, and no step copies a layer's part out of all, and back.
     x_BxD: the head's input after the last reading.
   """
 
@@ -80,17 +81,33 @@ def blank(model: series_lib.Forecaster, B: int) -> Carry:
   """Returns B rows of which nothing was read."""
   return Carry(
     jnp.full((B, model.sizes.targets, model.sizes.window), jnp.nan),
-    model.apply({}, B, method='init_state'),
+    _by_layer(model, model.apply({}, B, method='init_state')),
     jnp.zeros((B, model.features_width)),
   )
 
 
-def axes(model: series_lib.Forecaster) -> Carry:
-  """Returns the axis of the rows of each array of a Carry."""
-  state = jax.tree.map(
+def _by_layer(model, state):
+  """Returns the model's own state with an array for each layer."""
+  return jax.tree.map(
+    lambda axis, x: tuple(x) if axis else x, _row_axes(model), state
+  )
+
+
+def _of_layers(model, state):
+  """Returns what `_by_layer` was given."""
+  return jax.tree.map(
+    lambda axis, x: jnp.stack(x) if axis else x, _row_axes(model), state
+  )
+
+
+def _row_axes(model):
+  """Returns the axis of the rows of each array of the model's own state.
+
+  It is 1 where the layers come first, otherwise 0.
+  """
+  return jax.tree.map(
     lambda names: names.split('x').index('B'), model.bind({}).state_axes()
   )
-  return Carry(0, state, 0)
 
 
 def nothing(model: series_lib.Forecaster, N: int, B: int) -> Given:
@@ -127,7 +144,7 @@ def read(
     (carry, the forecasts after the last reading of each row).
   """
   if len(given.readings_NxBxT) == 1:
-    carry = _next(_unrolled(model), params, carry, given, 0)
+    carry = _next(model, params, carry, given, 0)
   else:
     carry = jax.lax.fori_loop(
       0,
@@ -148,31 +165,30 @@ def step(
   """Reads the n-th reading of each row that has one; arguments as of `read`."""
   live_B = n < given.count_B
   return jax.tree.map(
-    lambda axis, new, old: jnp.where(_along(live_B, axis, new.ndim), new, old),
-    axes(model),
+    lambda new, old: jnp.where(_along_rows(live_B, new.ndim), new, old),
     _next(model, params, carry, given, n),
     carry,
   )
 
 
-def _unrolled(model):
-  """Returns a model without a loop over its layers.
-
-  One copies each layer's states out of those of all, and back.
-  """
-  config = dataclasses.replace(model.config, unroll=model.config.layers)
-  return model.clone(config=config)
-
-
 def _next(model, params, carry, given, n):
   """Reads the n-th reading of each row."""
+  model = _unrolled(model)
   reading_BxTx1 = given.readings_NxBxT[n][..., None]
   last_BxTxW = carry.window_BxTxW[..., 1:]
   window_BxTxW = jnp.concatenate([last_BxTxW, reading_BxTx1], 2)
   calendar_Bx1xF = given.calendar_NxBxF[n][:, None]
   inputs = _seen(window_BxTxW), calendar_Bx1xF, None, _inputs(given, n)
-  state, x_Bx1xD = _apply(model, params, 'features', carry.state, *inputs)
-  return Carry(window_BxTxW, state, x_Bx1xD[:, 0].astype(jnp.float32))
+  state = _of_layers(model, carry.state)
+  state, x_Bx1xD = _apply(model, params, 'features', state, *inputs)
+  x_BxD = x_Bx1xD[:, 0].astype(jnp.float32)
+  return Carry(window_BxTxW, _by_layer(model, state), x_BxD)
+
+
+def _unrolled(model):
+  """Returns a model without a loop over its layers."""
+  config = dataclasses.replace(model.config, unroll=model.config.layers)
+  return model.clone(config=config)
 
 
 def ahead(
@@ -210,5 +226,5 @@ def _inputs(given, n):
   )
 
 
-def _along(x_B, axis, ndim):
-  return x_B.reshape([-1 if n == axis else 1 for n in range(ndim)])
+def _along_rows(x_B, ndim):
+  return x_B.reshape(-1, *[1] * (ndim - 1))

@@ -40,7 +40,6 @@ class Widths:
     fresh: Callable[[int], series_steps.Carry],
   ) -> None:
     self._model, self._run, self._fresh = model, run, fresh
-    self._axes = series_steps.axes(model)
     self._agree: dict[int, bool] = {WIDTHS[0]: True}
 
   def widest(self, most: int) -> int:
@@ -97,11 +96,7 @@ class Widths:
     return self._bits(carry, result)
 
   def _bits(self, carry, result):
-    carry, result = jax.device_get((carry, result))
-    carry = jax.tree.map(
-      lambda axis, x: np.moveaxis(x, axis, 0), self._axes, carry
-    )
-    leaves = [*jax.tree.leaves(carry), *result]
+    leaves = jax.tree.leaves(jax.device_get((carry, result)))
     return [[x[n].tobytes() for x in leaves] for n in range(len(leaves[0]))]
 
 
