@@ -29,8 +29,8 @@ norms with scales, 32,000 byte pairs, an untied head without a bias.
 
 Weights, gradients and both moments are float32, products bfloat16. Moments of
 one byte leave more memory on one GPU: --config.optimizer.moments=int8. Each
-layer's input is stored for the backward pass, and what KEPT names; the rest is
-computed again. The loss holds a block of logits at a time.
+layer's input is stored for the backward pass, and what KEPT names (of Mamba-2
+less); the rest is computed again. The loss holds a block of logits at a time.
 """
 
 from rnn_jax import config as config_lib
@@ -39,6 +39,11 @@ from rnn_jax import errors
 SIZES = {'340m': 1024, '1b3': 2048}  # the model's width
 VOCABULARY = 32_000
 LENGTH, ROWS = 4096, 16  # tokens of a row, rows of a step
+# What a layer stores besides its input, where the memory of a GPU allows it.
+KEPT = {
+  '340m': ('projection', 'recurrence', 'hidden'),
+  '1b3': ('recurrence',),
+}
 
 
 def get_config(name='gated_deltanet_340m'):
@@ -71,7 +76,7 @@ def get_config(name='gated_deltanet_340m'):
   config.model.embedding_scale = 0.02
   config.model.kernel_scale = 0.02
   config.remat.layers = 1
-  config.remat.keep = KEPT[size][model]
+  config.remat.keep = KEPT[size]
   config.update_from_flattened_dict(keys)
 
   config.optimizer.learning_rate = 1e-3 if size == '340m' else 4e-4
@@ -111,6 +116,8 @@ def _mamba2(width):
     'cell.norm_scale': True,
     'cell.norm_epsilon': 1e-5,
     'recurrence.impl': 'pallas',
+    # Its outputs are wide, and are computed again fast.
+    'remat.keep': ('projection',) if width < SIZES['1b3'] else (),
   }
 
 
@@ -179,19 +186,4 @@ MODELS = {  # each gives its cell, and its keys of the config at a width
   'rwkv7': _rwkv7,
   'transformer': _transformer,
   'simple_rnn': _simple_rnn,
-}
-
-ALL = 'projection', 'recurrence', 'hidden'
-# What a layer stores besides its input, as far as the memory of a GPU allows.
-KEPT = {
-  '340m': dict.fromkeys(MODELS, ALL) | {'mamba2': ('projection',)},
-  '1b3': {
-    'gated_deltanet': ('recurrence',),
-    'mamba2': ('recurrence',),
-    'gla': ('recurrence', 'hidden'),
-    'kda': ('projection', 'recurrence'),
-    'rwkv7': ('recurrence',),
-    'transformer': ('recurrence', 'hidden'),
-    'simple_rnn': ('recurrence', 'hidden'),
-  },
 }
