@@ -76,8 +76,12 @@ TOGETHER = {
   | CHANGES['two_groups'],
 }
 OTHERS = {  # with half the MLP
-  'mamba2-half_mlp': ('mamba2', 'value_width', 136),
-  'qrnn-half_mlp': ('qrnn', 'state_width', 239),
+  'mamba2-half_mlp': ('mamba2', {'cell.value_width': 136}),
+  'mamba2-half_mlp-two_groups': (
+    'mamba2',
+    {'cell.value_width': 133, 'cell.groups': 2},
+  ),
+  'qrnn-half_mlp': ('qrnn', {'cell.state_width': 239}),
 }
 RATES = 3e-3, 6e-3
 
@@ -91,11 +95,11 @@ def get_grid():
   changes = GATES | {name: ALIKE | own for name, own in CHANGES.items()}
   changes |= TOGETHER
   models = steps | {name: _coupled(own) for name, own in changes.items()}
-  for name, (cell, option, width) in OTHERS.items():
+  for name, (cell, own) in OTHERS.items():
     models[name] = {
       'config': f'configs/tiny_shakespeare.py:{cell}',
       'model.mlp_width': 256,
-      f'cell.{option}': width,
+      **own,
     }
   return grid.Grid(
     title='SimpleRNN, one change at a time',
