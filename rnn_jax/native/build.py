@@ -31,7 +31,7 @@ NATIVE = {
   'arm64': '-mcpu=native',
 }
 COMPILERS = ('c++', 'g++', 'clang++')
-TIMEOUT = 600  # seconds per call of the compiler
+TIMEOUT = 1800  # seconds per call of the compiler; sanitizers take minutes
 
 
 @dataclasses.dataclass(frozen=True)
