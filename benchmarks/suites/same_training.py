@@ -37,6 +37,19 @@ DELTA = {
   'conv_size': 4,
   'norm_eps': 1e-5,
 }
+MAMBA2 = {  # beside attention
+  'mamba_n_heads': 4,
+  'mamba_n_groups': 2,
+  'mamba_d_state': 8,
+  'mamba_d_head': 16,
+  'mamba_chunk_size': 16,
+}
+LINEAR = {
+  'linear_num_key_heads': 2,
+  'linear_num_value_heads': 4,
+  'linear_key_head_dim': 8,
+  'linear_value_head_dim': 8,
+}
 SIZES: dict[str, dict[str, Any]] = {
   'GPT2': {
     'n_embd': 32,
@@ -88,15 +101,12 @@ SIZES: dict[str, dict[str, Any]] = {
   },
   'Qwen3Next': ATTENTION
   | EXPERTS
+  | LINEAR
   | {
     'head_dim': 16,
     'layer_types': ['linear_attention', 'full_attention'],
     'num_experts': 4,
     'shared_expert_intermediate_size': 24,
-    'linear_num_key_heads': 2,
-    'linear_num_value_heads': 4,
-    'linear_key_head_dim': 8,
-    'linear_value_head_dim': 8,
     'rope_parameters': {
       'rope_type': 'default',
       'rope_theta': 1e4,
@@ -119,6 +129,56 @@ SIZES: dict[str, dict[str, Any]] = {
     'eos_token_id': 1,
     'pad_token_id': 2,
   },
+  'Qwen3_5Text': ATTENTION
+  | LINEAR
+  | {'head_dim': 16, 'layer_types': ['linear_attention', 'full_attention']},
+  'GraniteMoeHybrid': ATTENTION
+  | MAMBA2
+  | {
+    'shared_intermediate_size': 48,
+    'layer_types': ['linear_attention', 'full_attention'],
+    'num_local_experts': 0,
+    'embedding_multiplier': 1.7,
+    'residual_multiplier': 0.6,
+    'logits_scaling': 3.0,
+  },
+  'Bamba': ATTENTION | MAMBA2 | {'attn_layer_indices': [1]},
+  'FalconH1': ATTENTION
+  | MAMBA2
+  | {'mamba_d_ssm': 64, 'ssm_out_multiplier': 0.8, 'key_multiplier': 0.7},
+  'NemotronH': ATTENTION
+  | {
+    'layers_block_type': ['linear_attention', 'mlp', 'full_attention', 'mlp'],
+    'head_dim': 8,
+    'mamba_num_heads': 4,
+    'mamba_head_dim': 16,
+    'ssm_state_size': 8,
+    'n_groups': 2,
+    'chunk_size': 16,
+  },
+  'Zamba2': {
+    'hidden_size': 32,
+    'intermediate_size': 48,
+    'num_hidden_layers': 3,
+    'num_attention_heads': 4,
+    'max_position_embeddings': 64,
+    'layers_block_type': ['linear_attention', 'hybrid', 'hybrid'],
+    'adapter_rank': 4,
+    'n_mamba_heads': 4,
+    'mamba_ngroups': 2,
+    'mamba_d_state': 8,
+    'chunk_size': 16,
+  },
+  'Jamba': ATTENTION
+  | {
+    'attn_layer_period': 2,
+    'attn_layer_offset': 1,
+    'num_experts': 1,
+    'mamba_d_state': 8,
+    'mamba_dt_rank': 4,
+  },
+  'Lfm2': ATTENTION
+  | {'layer_types': ['conv', 'full_attention'], 'block_multiple_of': 8},
   'gated_deltanet': DELTA | {'head_dim': 12, 'expand_v': 1.5},
   'delta_net': DELTA,
   'gla': DELTA | {'expand_k': 0.5, 'expand_v': 1.0},
@@ -193,6 +253,9 @@ COLUMNS = {
   'steps clipped': lambda row: f'{100 * row["clipped"]:.0f} %',
   'padding': lambda row: f'{100 * row["padding"]:.0f} %',
 }
+
+
+select = tables.newest_of_any_device  # nothing is timed
 
 
 def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
