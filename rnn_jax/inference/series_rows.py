@@ -50,7 +50,8 @@ class Chunk(NamedTuple):
     order: the numbers of the rows.
     place: of the first reading.
     ends: whether all of these rows' readings are read.
-    carry: of the rows and of padding after them, on the device.
+    carry: of the rows and of padding after them, on the device; a program that
+      donates it, as `read`'s does, leaves that of the last chunk only.
     result: of the program, the same.
   """
 

@@ -3,9 +3,9 @@
     loss = sum_t w_t mean_h loss(y_{t+h}, head_t,h)        scaled readings
 
 w_t is the part of a step's horizon that is observed. With task.loss_every=N
-training sums over every N-th step, from one that is drawn: neighbours forecast
-nearly the same, and forecasts take longer than the recurrence. The loss is the
-head's (models/forecast_heads.py), of readings in a unit, task.unit:
+training sums over every N-th step, from one that is drawn, as neighbours
+forecast nearly the same. The loss is the head's (models/forecast_heads.py), of
+readings in a unit, task.unit:
 
     window    the spread of the step's window, so that series count alike
     season    the mean of |x_t - x_{t-m}| in the window, as MASE has it of a
@@ -217,7 +217,7 @@ class Task(base.Task):
       method='features',
     )
     bounds = batch.weights_BxL
-    if key is not None:
+    if key is not None and self._config.task.loss_every > 1:
       x_BxLxD, batch = self._some_steps(key, (x_BxLxD, batch))
     made = self.model.apply(
       {'params': params},
@@ -242,7 +242,7 @@ class Task(base.Task):
       x = jax.lax.dynamic_slice_in_dim(x, first, length, axis=1)
       return x[:, ::every]
 
-    return arrays if every == 1 else jax.tree.map(some, arrays)
+    return jax.tree.map(some, arrays)
 
   def _sums(self, made, batch):
     head = self.model.bind({}).numbers
