@@ -80,6 +80,12 @@ OWN_DATA = {
     'data.word_problem.test_length': 64,
     'data.word_problem.examples': 60,
   },
+  'mad': {
+    'data.mad.examples': 8,
+    'data.mad.held_out': 4,
+    'data.mad.length': 32,
+    'data.boundaries': (32,),
+  },
   'm4': {
     'data.path': '{folder}/series.csv',
     'data.test_path': '{folder}/later.csv',

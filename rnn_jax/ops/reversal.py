@@ -50,6 +50,13 @@ def from_first(x_BxLxD: jax.Array, starts_BxL: jax.Array | None) -> jax.Array:
   return _take(x_BxLxD, first_steps(starts_BxL))
 
 
+def from_last(x_BxLxD: jax.Array, starts_BxL: jax.Array | None) -> jax.Array:
+  """Returns at each step x of its document's last step, BxLxD."""
+  if starts_BxL is None:
+    return jnp.broadcast_to(x_BxLxD[:, -1:], x_BxLxD.shape)
+  return _take(x_BxLxD, last_steps(starts_BxL))
+
+
 @jax.custom_vjp
 def _permute(x, ends_BxL):
   return _take(x, ends_BxL - _steps(ends_BxL))

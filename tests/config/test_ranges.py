@@ -121,6 +121,7 @@ def test_every_seed_has_a_minimum_and_a_maximum():
     'mqar',
     'word_problem',
     'modular_arithmetic',
+    'mad',
     'listops',
   )
   follow = {'train.order_seed', 'train.weights_seed'}  # -1: train.seed
