@@ -26,10 +26,10 @@ def draw(L: int, taps: int, E: int, dtype: str) -> tuple[Arrays, np.ndarray]:
   starts = np.zeros((3, L), np.int32)
   starts[1, 0] = 1
   starts[2, [L // 3, L // 2, L - 1]] = 1
-  weights = rng.normal(size=(taps, E)), rng.normal(size=E)
-  rounded = [np.asarray(a, jnp.dtype(dtype)) for a in (state, x, dy)]
-  state, x, dy = (np.float32(a) for a in rounded)
-  return (state, x, *map(np.float32, weights), starts), dy
+  kernel, bias = rng.normal(size=(taps, E)), rng.normal(size=E)
+  state, x, dy = (a.astype(jnp.dtype(dtype)) for a in (state, x, dy))
+  floats = (a.astype(np.float32) for a in (state, x, kernel, bias))
+  return (*floats, starts), dy.astype(np.float32)
 
 
 def errors(
@@ -69,7 +69,7 @@ def oracle(
 ) -> Arrays:
   """Returns y and the gradients of the state, x, the taps and the bias."""
   *floats, starts = inputs
-  state, x, kernel, bias = (np.float64(a) for a in floats)
+  state, x, kernel, bias = (a.astype(np.float64) for a in floats)
   before, taps = state.shape[1], len(kernel)
   past = np.concatenate([state, x], 1)
   d_past, d_kernel = np.zeros_like(past), np.zeros_like(kernel)
@@ -82,7 +82,7 @@ def oracle(
         break
     read = past[b, reached]
     sums = bias + (kernel[: len(read)] * read).sum(0)
-    y[b, t], ds = _followed(sums, np.float64(dy_BxLxE[b, t]), norm)
+    y[b, t], ds = _followed(sums, dy_BxLxE[b, t].astype(np.float64), norm)
     d_past[b, reached] += kernel[: len(read)] * ds
     d_kernel[: len(read)] += ds * read
     d_bias += ds

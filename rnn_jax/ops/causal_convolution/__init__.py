@@ -7,8 +7,8 @@ with the identity or a SiLU as f, and maybe a norm for each head after it.
 Shapes: x and y are BxLxE (batch, time, channels), the kernel is WxE with tap d
 in row d, the state is Bx(W-1)xE: the inputs just before the first step, zero
 where there were none. Inputs of another document, by `starts`, count as zero.
-Sums are float32, if x has fewer bits. The backward pass keeps only the inputs
-and sums them again: XLA then computes y, f included, in one pass over x.
+Sums are float32, if x has fewer bits. XLA computes y, f included, in one pass
+over x; gradients in one are pallas.py's, which keep only the inputs.
 `windows` returns the inputs of a convolution across channels: one matmul.
 """
 
@@ -83,51 +83,40 @@ def convolve(
     raise NotImplementedError(
       "impl='pallas' has a SiLU and 2 taps or more: use 'xla'"
     )
-  y = _filtered(options, state, x_BxLxE, kernel_WxE, bias_E, starts_BxL)
-  return next_state(state, x_BxLxE, starts_BxL), y
+  inputs = state, x_BxLxE, kernel_WxE, bias_E, starts_BxL
+  run = _by_kernels if options.impl == 'pallas' else _outputs
+  return next_state(state, x_BxLxE, starts_BxL), run(options, *inputs)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _filtered(options, state, x, kernel, bias, starts):
-  if options.norm and options.impl == 'pallas':
-    return kernels.outputs(options.norm, state, x, kernel, bias, starts)
+def _outputs(options, state, x, kernel, bias, starts):
   y = _sums(state, x, kernel, bias, starts)
-  return _followed(options, y, x.dtype)
-
-
-def _followed(options, sums, dtype):
-  """Returns the outputs of the sums."""
-  y = (jax.nn.silu(sums) if options.silu else sums).astype(dtype)
+  y = (jax.nn.silu(y) if options.silu else y).astype(x.dtype)
   if not options.norm:
     return y
   heads, scale, epsilon = options.norm
-  exact = jnp.promote_types(dtype, jnp.float32)
+  exact = jnp.promote_types(x.dtype, jnp.float32)
   by_head = y.astype(exact).reshape(*y.shape[:-1], heads, -1)
   squares = jnp.sum(by_head * by_head, -1, keepdims=True)
   by_head = by_head * jax.lax.rsqrt(squares + epsilon) * scale
   return by_head.reshape(y.shape)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _by_kernels(options, *inputs):
+  if options.norm:
+    return kernels.outputs(options.norm, *inputs)
+  return _outputs(options, *inputs)  # one pass over x in XLA, too
+
+
 def _forward(options, *inputs):
-  return _filtered(options, *inputs), inputs
+  return _by_kernels(options, *inputs), inputs
 
 
 def _backward(options, inputs, dy):
-  state, x, *weights, starts = inputs
-  if options.impl == 'pallas':
-    return *kernels.gradients(options.norm, inputs, dy), None
-  # Or XLA keeps the sums of the forward pass.
-  weights, dy = jax.lax.optimization_barrier((weights, dy))
-  sums, pull = jax.vjp(lambda *args: _sums(*args, starts), state, x, *weights)
-  _, back = jax.vjp(lambda sums: _followed(options, sums, x.dtype), sums)
-  (d_sums,) = back(dy)
-  if options.silu:
-    # Each is read at W steps: XLA would compute it again for each.
-    d_sums = jax.lax.optimization_barrier(d_sums.astype(x.dtype))
-  return *pull(d_sums.astype(sums.dtype)), None
+  return *kernels.gradients(options.norm, inputs, dy), None
 
 
-_filtered.defvjp(_forward, _backward)
+_by_kernels.defvjp(_forward, _backward)
 
 
 def _sums(state, x, kernel, bias, starts):
