@@ -378,7 +378,8 @@ class Cell(base.ParallelCell):
       y = y.reshape(*y.shape[:-1], units, -1)
       return split(y, {name: widths[name] for name in names})
 
-    made = of_parts([name for name in widths if name not in wide])
+    narrow = [name for name in widths if name not in wide]
+    made = of_parts(narrow) if narrow else {}
     for name in wide:
       made |= of_parts([name])
     y = jnp.concatenate([made[name] for name in widths], -1)
