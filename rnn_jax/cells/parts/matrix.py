@@ -269,16 +269,20 @@ class Cell(base.ParallelCell):
     if not self._convolves:
       return None, mixed
     extra = jnp.concatenate(last, -1).astype(jnp.float32)
-    return extra.reshape(*extra.shape[:2], -1), mixed
+    return extra.reshape(*extra.shape[:2], self.channels), mixed
 
   def _of_parts(self, x):
     """Returns the channels of each part of `mixed`, of ...xE."""
     if x is None:
       return [None] * len(self.mixed)
     widths = {name: self.config.widths[name] for name in self.mixed}
-    x = x.reshape(*x.shape[:-1], -1, sum(widths.values()))
-    some = split(x, widths).values()
-    return [part.reshape(*x.shape[:-2], -1) for part in some]
+    # Not -1: without a convolution it has no inputs.
+    units = self.units_per_step
+    x = x.reshape(*x.shape[:-1], units, sum(widths.values()))
+    return [
+      part.reshape(*x.shape[:-2], units * part.shape[-1])
+      for part in split(x, widths).values()
+    ]
 
   def read(
     self, extra: Any, parts: Parts, starts_BxL: jax.Array | None
