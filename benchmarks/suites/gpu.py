@@ -70,6 +70,10 @@ CHUNKED = 'ours, chunked'  # at the first shape only, as it compiles long
 WHO = {KERNELS: 'pallas', CHUNKED: 'chunked', **PEERS}
 SHARED = 'shared'  # of selfcheck.gla.DECAYS
 DELTA = 'delta rule, '  # in front of its cases
+CONVOLUTIONS = {  # heads that are normed: name
+  0: 'convolution, kernels',
+  4: 'convolution and norm, kernels',
+}
 DELTA_PEERS = {
   'flash-linear-attention, chunk_gated_delta_rule': 'chunk_gated_delta_rule'
 }
@@ -204,6 +208,10 @@ def _checks(quick):
   for name, who in DELTA_WHO.items():
     given = (f'check: {DELTA}{name}', 'check_delta', who, {})
     yield _peer(*given, quick, 0)
+  for heads, name in CONVOLUTIONS.items():
+    given = {'heads': heads}
+    workload = 'workloads.gpu_kernels.check_convolution'
+    yield _case(f'check: {name}', workload, given, 0)
 
 
 def _kernels(quick):

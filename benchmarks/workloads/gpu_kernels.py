@@ -107,6 +107,25 @@ def check_delta(
   }
 
 
+def check_convolution(heads: int, length: int = 300) -> measure.Values:
+  """The largest errors of the convolution's kernels, of each tensor's."""
+  from rnn_jax.ops import causal_convolution
+  from rnn_jax.selfcheck import convolution as selfcheck
+
+  norm = causal_convolution.Norm(heads, 0.25) if heads else None
+  options = causal_convolution.Options(True, norm, 'pallas')
+  errors = selfcheck.errors(
+    selfcheck.draw(length, 4, 512, 'bfloat16'), options, 'bfloat16'
+  )
+  bound = selfcheck.BOUNDS['bfloat16']
+  return {
+    'checks': 1,
+    'passed': int(max(errors.values()) <= bound),
+    'errors': errors,
+    'bound': bound,
+  }
+
+
 def _draw(shape, rule='gla'):
   """(q, k, v, log a), the delta rule's rate, and a cotangent of y: NumPy's."""
   B, L, H, K, P = shape

@@ -300,17 +300,15 @@ class Cell(nn.Module):
 
   def dense(self, width: int, **options: Any) -> nn.Dense:
     """Returns an nn.Dense of a width under the policy."""
-    return nn.Dense(
-      width,
-      dtype=self.policy.activations,
-      dot_general=self.policy.dot_general,
-      **options,
-    )
+    options = {'dot_general': self.policy.dot_general} | options
+    return nn.Dense(width, dtype=self.policy.activations, **options)
 
-  def xavier(self, width: int, biased: bool = False) -> nn.Dense:
+  def xavier(
+    self, width: int, biased: bool = False, **options: Any
+  ) -> nn.Dense:
     """Returns `dense` of a kernel within Xavier's limits."""
     init = nn.initializers.xavier_uniform()
-    return self.dense(width, use_bias=biased, kernel_init=init)
+    return self.dense(width, use_bias=biased, kernel_init=init, **options)
 
   def project(self, x_BxLxD: jax.Array) -> PyTree:
     """Returns the inputs of the recurrence, a pytree of BxL... arrays."""

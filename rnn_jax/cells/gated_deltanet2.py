@@ -25,13 +25,11 @@ import dataclasses
 from typing import Any
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from rnn_jax.cells import base
 from rnn_jax.cells import kda
-from rnn_jax.cells.parts import delta as delta_parts
 from rnn_jax.cells.parts import matrix
 from rnn_jax.ops import delta
 
@@ -73,9 +71,8 @@ class Cell(kda.Cell):
     starts_BxL: jax.Array | None,
   ) -> tuple[jax.Array | None, Any]:
     config, loga = self.config, self.decay(parts)
-    extra, x = self.mix(extra, parts, starts_BxL)
-    q, k, v = self.unmix(nn.silu(x)).values()
-    q, k = delta_parts.unit(q) * config.key_width**-0.5, delta_parts.unit(k)
+    extra, mixed = self.mix(extra, parts, starts_BxL)
+    q, k, v = mixed.values()
     erase, write = _gates(parts)
     read = jnp.exp(loga) * (config.max_beta * erase) * k
     v = (write * v).astype(v.dtype)
@@ -97,8 +94,8 @@ class Cell(kda.Cell):
       operands=self.policy.of_recurrence(impl),
     )
 
-  def gates(self, state: matrix.State, u_BxHxC: jax.Array) -> base.Gates:
-    parts = matrix.split(u_BxHxC[:, None], self.config.widths)
+  def gates(self, state: matrix.State, u: matrix.Parts) -> base.Gates:
+    parts = matrix.at_one_step(u)
     erase, write = (gate[:, 0] for gate in _gates(parts))
     loga = self.decay(parts)[:, 0]
     values = {'keep': jnp.exp(loga), 'erase': erase, 'write': write}

@@ -24,7 +24,6 @@ from typing import ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells.parts import grouped
@@ -95,20 +94,16 @@ class Cell(matrix.Cell):
   def units_per_step(self) -> int:
     return self.config.groups
 
-  def project(self, x_BxLxD: jax.Array) -> jax.Array:
-    x_BxLxGxC = super().project(x_BxLxD)
-    if not (multipliers := self.config.multipliers):
-      return x_BxLxGxC
-    each_C = np.repeat(multipliers, [*self.config.widths.values()])
-    return x_BxLxGxC * jnp.asarray(each_C, x_BxLxGxC.dtype)[None, None, None]
+  def project(self, x_BxLxD: jax.Array) -> matrix.Parts:
+    parts = super().project(x_BxLxD)
+    each = dict(zip(self.config.widths, self.config.multipliers, strict=False))
+    return {name: x * each.get(name, 1) for name, x in parts.items()}
 
   def read(
     self, extra: jax.Array, parts: matrix.Parts, starts_BxL: jax.Array | None
   ) -> tuple[jax.Array, matrix.Channels]:
-    extra, x = self.mix(extra, parts, starts_BxL)
-    B, L, groups, _ = x.shape
-    bias = self.taps_bias.astype(x.dtype).reshape(1, 1, groups, -1)
-    own = self.unmix(nn.silu(x + bias))
+    extra, own = self.mix(extra, parts, starts_BxL, self.taps_bias)
+    B, L, *_ = own['value'].shape
     v = own['value'].reshape(B, L, self.config.heads, -1)
     raw = parts['dt'].astype(jnp.float32).reshape(B, L, -1)
     dt = jax.nn.softplus(raw + self.dt_bias[None, None])

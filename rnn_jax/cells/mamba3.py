@@ -273,8 +273,8 @@ class Cell(matrix.Cell):
     o = in_turn.together(o, R) * self.mimo_output[None, None]
     return jnp.sum(o.reshape(B, -1, H, R, P), 3)
 
-  def gates(self, state: matrix.State, u_BxGxC: jax.Array) -> base.Gates:
-    parts = matrix.split(u_BxGxC[:, None], self.config.widths)
+  def gates(self, state: matrix.State, u: matrix.Parts) -> base.Gates:
+    parts = matrix.at_one_step(u)
     _, loga, new = (x[:, 0, :, None] for x in self._rates(parts))
     return base.Gates({'keep': jnp.exp(loga), 'new': new}, loga)
 

@@ -188,6 +188,8 @@ def convolve(
   x_BxLxE: jax.Array,
   kernel_WxE: jax.Array,
   starts_BxL: jax.Array | None = None,
+  bias_E: jax.Array | None = None,
+  options: causal_convolution.Options = causal_convolution.PLAIN,
 ) -> tuple[jax.Array, jax.Array]:
   """Runs `causal_convolution.convolve` over a row; x is the shard's.
 
@@ -195,7 +197,9 @@ def convolve(
     (state after the row, y_BxLxE of the shard).
   """
   state = _inputs_before(state, x_BxLxE, starts_BxL)
-  state, y = causal_convolution.convolve(state, x_BxLxE, kernel_WxE, starts_BxL)
+  state, y = causal_convolution.convolve(
+    state, x_BxLxE, kernel_WxE, starts_BxL, bias_E, options
+  )
   return sequence_shards.from_last(state), y
 
 

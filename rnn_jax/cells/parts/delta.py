@@ -21,7 +21,6 @@ import dataclasses
 from typing import ClassVar
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -98,6 +97,10 @@ class Cell(matrix.Cell):
 
   mixed: ClassVar[tuple[str, ...]] = ('query', 'key', 'value')
 
+  @property
+  def lengths(self) -> dict[str, float]:
+    return {'query': self.config.key_width**-0.5, 'key': 1.0}
+
   def decay(self, parts: matrix.Parts) -> jax.Array:
     """Returns log a, BxLxHxK or BxLxHx1, float32."""
     raise NotImplementedError
@@ -109,8 +112,8 @@ class Cell(matrix.Cell):
     starts_BxL: jax.Array | None,
   ) -> tuple[jax.Array | None, Channels]:
     config = self.config
-    extra, x = self.mix(extra, parts, starts_BxL)
-    q, k, v = self.unmix(nn.silu(x)).values()
+    extra, mixed = self.mix(extra, parts, starts_BxL)
+    q, k, v = mixed.values()
     beta = config.max_beta * self._write(parts)
     return extra, self.channels_of(q, k, v, self.decay(parts), beta)
 
@@ -125,18 +128,18 @@ class Cell(matrix.Cell):
     loga_BxLxHxK: jax.Array,
     beta_BxLxH: jax.Array,
   ) -> Channels:
-    """Returns queries and keys of norm 1, for each memory, with the others.
+    """Returns queries and keys for each memory, with the others.
 
     The values and rates of the memories that share a key are in its last axis.
     """
     config = self.config
-    q, k, v = unit(q_BxLxHxK), unit(k_BxLxHxK), v_BxLxHxP
+    q, k, v = q_BxLxHxK, k_BxLxHxK, v_BxLxHxP
     if config.memories != config.heads:
       shared = config.memories // config.heads
       q, k = (jnp.repeat(x, shared, 2) for x in (q, k))
       v = v.reshape(*v.shape[:2], config.memories, -1)
     beta = beta_BxLxH.reshape(*v.shape[:3])
-    return Channels(q * config.key_width**-0.5, k, v, loga_BxLxHxK, beta)
+    return Channels(q, k, v, loga_BxLxHxK, beta)
 
   @property
   def chunk_length(self) -> int | None:
@@ -169,8 +172,8 @@ class Cell(matrix.Cell):
     del parts, read, extra
     return self.norm(o_BxLxHxP)
 
-  def gates(self, state: matrix.State, u_BxHxC: jax.Array) -> base.Gates:
-    parts = matrix.split(u_BxHxC[:, None], self.config.widths)
+  def gates(self, state: matrix.State, u: matrix.Parts) -> base.Gates:
+    parts = matrix.at_one_step(u)
     loga, write = self.decay(parts)[:, 0], self._write(parts)[:, 0]
     write = write.reshape(write.shape[0], -1, 1)
     return base.Gates({'keep': jnp.exp(loga), 'write': write}, loga)

@@ -19,7 +19,6 @@ Householder Products", 2025.
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 
 from rnn_jax import config as config_lib
@@ -61,8 +60,8 @@ class Cell(delta.Cell):
     starts_BxL: jax.Array | None,
   ) -> tuple[jax.Array | None, delta.Channels]:
     n = self.config.householders
-    extra, x = self.mix(extra, parts, starts_BxL)
-    q, k, v = self.unmix(nn.silu(x)).values()
+    extra, mixed = self.mix(extra, parts, starts_BxL)
+    q, k, v = mixed.values()
     beta = self.config.max_beta * self._write(parts)
     loga = in_turn.only(self.decay(parts), 0, n)
     k, v, beta = (in_turn.each(x, n) for x in (k, v, beta))

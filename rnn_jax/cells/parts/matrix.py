@@ -28,9 +28,11 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.ops import causal_convolution
 from rnn_jax.ops import devices
 from rnn_jax.ops import gla
 from rnn_jax.ops import precision
+from rnn_jax.system import target
 
 IMPLS = base.impls_of(gla.IMPLS)
 LOGICAL_AXES = {
@@ -41,6 +43,7 @@ LOGICAL_AXES = {
 }
 RATES = 1.0, 16.0  # exp(A) at the start, of decays exp(-exp(A) dt)
 STEPS = 1e-3, 1e-1  # dt at the start
+WIDE = 1024  # columns of the projection that are a matmul of their own on a GPU
 
 
 def chunk_length(plan: base.Plan, updates: int = 1) -> int | None:
@@ -61,6 +64,11 @@ def split(x: jax.Array, widths: dict[str, int]) -> dict[str, jax.Array]:
   # One split: its gradient is one concatenation, not a sum of padded parts.
   ends = itertools.accumulate(widths.values())
   return dict(zip(widths, jnp.split(x, list(ends)[:-1], -1), strict=True))
+
+
+def at_one_step(parts: dict[str, jax.Array]) -> dict[str, jax.Array]:
+  """Returns parts without a time axis as those of a row of one step."""
+  return {name: x[:, None] for name, x in parts.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,10 +170,11 @@ class Cell(base.ParallelCell):
     super().__init_subclass__(**options)
 
   def setup(self) -> None:
-    widths, shared = self.config.widths, self.config.shared
-    own = sum(widths[name] for name in widths.keys() - {*shared})
-    self.projection = self.xavier(self.units_per_step * own)
-    for name in shared:
+    widths, own = self.config.widths, sum(self._own.values())
+    self.projection = self.xavier(
+      self.units_per_step * own, dot_general=self._product_by_parts
+    )
+    for name in self.config.shared:
       setattr(self, f'{name}_down', self.dense(widths[name], use_bias=False))
     if self._convolves:
       shape = self.config.convolution, self.channels
@@ -187,6 +196,11 @@ class Cell(base.ParallelCell):
   def units_per_step(self) -> int:
     """How many times the projection has the widths of the config: H."""
     return self.config.heads
+
+  @property
+  def lengths(self) -> dict[str, float]:
+    """The lengths of keys and queries that are normed after it, by name."""
+    return {}
 
   @property
   def _convolves(self):
@@ -211,24 +225,64 @@ class Cell(base.ParallelCell):
     return 'Bx_xH' if self._convolves else None
 
   def mix(
-    self, extra: Any, parts: Parts, starts_BxL: jax.Array | None
-  ) -> tuple[Any, jax.Array]:
-    """Returns (the convolution's next inputs, the parts of `mixed`, joined)."""
-    x = jnp.concatenate([parts[name] for name in self.mixed], -1)
-    if not self._convolves:
-      return extra, x
-    extra, y = devices.current().convolve(
-      extra,
-      x.reshape(*x.shape[:2], -1),
-      self.taps.astype(x.dtype),
-      starts_BxL,
-    )
-    return extra.astype(jnp.float32), y.reshape(x.shape)
+    self,
+    extra: Any,
+    parts: Parts,
+    starts_BxL: jax.Array | None,
+    bias_E: jax.Array | None = None,
+  ) -> tuple[Any, Parts]:
+    """Returns (the convolution's next inputs, silu(conv + b) of `mixed`).
 
-  def unmix(self, x: jax.Array) -> Parts:
-    """Returns the parts of `mixed` that `mix` joined."""
-    widths = self.config.widths
-    return split(x, {name: widths[name] for name in self.mixed})
+    Those with `lengths` are normed. Parts are not joined, so that each is read
+    and written once.
+    """
+    last, mixed = [], {}
+    B, L, *_ = parts[self.mixed[0]].shape
+    if self._convolves:
+      taps = self.taps
+    else:
+      extra, taps = (
+        jnp.zeros((B, 0, self.channels)),
+        jnp.ones((1, self.channels)),
+      )
+    impl = 'xla'
+    if self.plan.impl == 'pallas' and L > 1 < len(taps):
+      impl = 'pallas'
+    for name, *weights in zip(
+      self.mixed,
+      *map(self._of_parts, (extra, taps, bias_E)),
+      strict=True,
+    ):
+      before, own_taps, bias = weights
+      x = parts[name]
+      joined = x.reshape(B, L, -1)
+      norm = None
+      if name in self.lengths:
+        heads = joined.shape[-1] // self.config.key_width
+        norm = causal_convolution.Norm(heads, self.lengths[name])
+      options = causal_convolution.Options(True, norm, impl)
+      after, y = devices.current().convolve(
+        before, joined, own_taps, starts_BxL, bias, options
+      )
+      mixed[name] = y.reshape(x.shape)
+      last.append(after.reshape(*after.shape[:2], *x.shape[2:]))
+    if not self._convolves:
+      return None, mixed
+    extra = jnp.concatenate(last, -1).astype(jnp.float32)
+    return extra.reshape(*extra.shape[:2], self.channels), mixed
+
+  def _of_parts(self, x):
+    """Returns the channels of each part of `mixed`, of ...xE."""
+    if x is None:
+      return [None] * len(self.mixed)
+    widths = {name: self.config.widths[name] for name in self.mixed}
+    # Not -1: without a convolution it has no inputs.
+    units = self.units_per_step
+    x = x.reshape(*x.shape[:-1], units, sum(widths.values()))
+    return [
+      part.reshape(*x.shape[:-2], units * part.shape[-1])
+      for part in split(x, widths).values()
+    ]
 
   def read(
     self, extra: Any, parts: Parts, starts_BxL: jax.Array | None
@@ -292,35 +346,64 @@ class Cell(base.ParallelCell):
   def state_axes(self) -> State:
     return State('BxH', self.extra_axes())  # type: ignore[arg-type]
 
-  def project(self, x_BxLxD: jax.Array) -> jax.Array:
-    """Returns the raw channels, BxLxHxC: C is the sum of `config.widths`."""
+  def project(self, x_BxLxD: jax.Array) -> Parts:
+    """Returns the raw channels of each part; `shared` ones are BxLx1x_."""
     x = self.projection(x_BxLxD)
     x = x.reshape(*x.shape[:2], self.units_per_step, -1)
-    if not self.config.shared:
-      return x
-    low = []
-    for name in self.config.shared:
-      down = getattr(self, f'{name}_down')(x_BxLxD)[:, :, None]
-      low.append(jnp.broadcast_to(down, (*x.shape[:-1], down.shape[-1])))
-    return jnp.concatenate([x, *low], -1)
+    return split(x, self._own) | {
+      name: getattr(self, f'{name}_down')(x_BxLxD)[:, :, None]
+      for name in self.config.shared
+    }
 
-  def gates(self, state: State, u_BxHxC: jax.Array) -> base.Gates:
-    parts = split(u_BxHxC[:, None], self.config.widths)
-    _, read = self.read(state.extra, parts, None)
+  @property
+  def _own(self):
+    """The widths of the parts of `projection`."""
+    widths, shared = self.config.widths, self.config.shared
+    return {name: n for name, n in widths.items() if name not in shared}
+
+  def _product_by_parts(self, x_BxLxD, kernel_DxE, *options, **named):
+    """Multiplies by the columns of each wide part on a GPU.
+
+    Its output then isn't a slice, nor the gradient of it copied to one.
+    """
+
+    def product(kernel_Dx_):
+      return self.policy.dot_general(x_BxLxD, kernel_Dx_, *options, **named)
+
+    units, widths = self.units_per_step, self._own
+    wide = [name for name, n in widths.items() if n * units >= WIDE]
+    if target.platform() != 'gpu' or not wide:
+      return product(kernel_DxE)
+    kernels = split(kernel_DxE.reshape(len(kernel_DxE), units, -1), widths)
+
+    def of_parts(names):
+      kernel = jnp.concatenate([kernels[name] for name in names], -1)
+      y = product(kernel.reshape(len(kernel), -1))
+      y = y.reshape(*y.shape[:-1], units, -1)
+      return split(y, {name: widths[name] for name in names})
+
+    narrow = [name for name in widths if name not in wide]
+    made = of_parts(narrow) if narrow else {}
+    for name in wide:
+      made |= of_parts([name])
+    y = jnp.concatenate([made[name] for name in widths], -1)
+    return y.reshape(*y.shape[:-2], -1)
+
+  def gates(self, state: State, u: Parts) -> base.Gates:
+    _, read = self.read(state.extra, at_one_step(u), None)
     loga = read.loga_BxLxHxK[:, 0]
     return base.Gates({'keep': jnp.exp(loga)}, loga)
 
   def advance(
     self,
     state: State,
-    u_BxLxHxC: jax.Array,
+    u: Parts,
     starts_BxL: jax.Array | None,
     impl: str,
   ) -> tuple[State, jax.Array]:
-    parts = split(u_BxLxHxC, self.config.widths)
-    extra, read = self.read(state.extra, parts, starts_BxL)
+    extra, read = self.read(state.extra, u, starts_BxL)
     memory, o = self.run(state.memory_BxHxKxP, read, starts_BxL, impl)
-    y = self.finish(o, parts, read, extra).astype(self.policy.activations)
+    y = self.finish(o, u, read, extra).astype(self.policy.activations)
     return State(memory, extra), y.reshape(*y.shape[:2], -1)
 
 
