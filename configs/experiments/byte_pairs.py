@@ -8,9 +8,9 @@ whatever that takes. SAME_TIME have the preset 'coupled', shorter segments, and
 as many steps as fit in the time of 'start', about 6 minutes on a core;
 'half_the_batch' also has fewer Newton-Schulz steps, which don't depend on the
 batch. ONE_CHANGE are changes to the config that came of these, with its 1,600
-steps and one rate for all parameters; configs/stdlib_bpe.py has the best of
-them, the rate of embeddings, and more steps in the same time (stdlib.py). One
-seed, validation split.
+steps and one rate for all parameters; the best of them, the rate of embeddings,
+came into it. AGAIN multiplies in bfloat16 and spends what that saves: the two
+layers are those of configs/stdlib_bpe.py. One seed, validation split.
 """
 
 from rnn_jax.experiments import grid
@@ -77,6 +77,9 @@ SAME_TIME = {
 }
 STDLIB_BPE = {  # before its last changes
   'config': 'configs/stdlib_bpe.py',
+  'model.layers': 3,
+  'model.unroll': 3,
+  'train.precision': 'float32',
   'train.steps': 1600,
   'train.checkpoint_every': 400,
   'evaluate.every': 400,
@@ -115,6 +118,23 @@ ONE_CHANGE = {
   'config-small_branches': {'model.branch_scale': 0.3},
 }
 
+AGAIN = {  # of three layers in bfloat16, in the time of the config before it
+  name: _steps(steps)
+  | {'config': 'configs/stdlib_bpe.py', 'model.layers': 3, 'model.unroll': 3}
+  | own
+  for name, steps, own in (
+    ('bfloat16', 2240, {}),
+    ('bfloat16-vocabulary_4096', 1840, LARGER),
+    ('bfloat16-4_layers', 1760, {'model.layers': 4, 'model.unroll': 4}),
+    ('bfloat16-2_layers', 3000, {'model.layers': 2, 'model.unroll': 2}),
+    (
+      'bfloat16-two_groups',
+      1680,
+      {'cell.groups': 2, 'model.mlp_width': 128, 'cell.value_width': 70},
+    ),
+  )
+}
+
 
 def get_grid():
   """Returns the grid."""
@@ -128,6 +148,7 @@ def get_grid():
         for name, own in SAME_TIME.items()
       },
       **{name: STDLIB_BPE | own for name, own in ONE_CHANGE.items()},
+      **AGAIN,
     },
     metrics=(('bits_per_byte', 'lower', 'bits per byte'),),
     baseline='start',
