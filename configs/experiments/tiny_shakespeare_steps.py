@@ -1,4 +1,4 @@
-"""Tiny Shakespeare by the number of steps, with more dropout, and no average.
+"""Tiny Shakespeare by steps, with more dropout, no average, another preset.
 
   python -m launch.experiments --grid=tiny_shakespeare_steps \\
       --workdir=runs/tiny_shakespeare_steps --set=data.path=PATH/input.txt
@@ -10,6 +10,12 @@ from rnn_jax.experiments import grid
 
 SHORTER = {'train.steps': 3300}
 DROPPED = SHORTER | {'model.dropout': 0.15}
+COUPLED = {
+  'cell.preset': 'coupled',
+  'cell.decay': 'key',
+  'cell.gate_bias': 1.0,
+  'cell.gate_spread': 1.0,
+}
 
 
 def get_grid():
@@ -22,6 +28,8 @@ def get_grid():
       '3300_steps': SHORTER,
       '3300_steps-dropout': DROPPED,
       '3300_steps-dropout-no_average': DROPPED | {'optimizer.ema_decay': 0.0},
+      'coupled-4000_steps-dropout': COUPLED
+      | {'model.dropout': 0.2, 'train.steps': 4000},
     },
     metrics=(
       ('loss', 'lower', 'nats per character'),
