@@ -60,10 +60,11 @@ class Labelled:
       scaled_LxC = scaled(given.values_LxC, tokenizer, self._data)
       self._given.append(labelled.Content(scaled_LxC, targets_T))
     warp, offset = self._data.warp, self._data.offset
-    self._seed, self._varied = options.seed, None
+    self._varied: tuple[int, augmentation.Augmentation] | None = None
     if options.seed is not None and (warp or offset):
       series = [given.values_LxC for given in self._given]
-      self._varied = augmentation.Augmentation(warp, offset, series)
+      varied = augmentation.Augmentation(warp, offset, series)
+      self._varied = options.seed, varied
     # As of ids: one more than are read.
     lengths = [len(given.values_LxC) + 1 for given in self._given]
     self.lengths = np.array(lengths, np.int64)
@@ -75,8 +76,9 @@ class Labelled:
     stop = int(self.lengths[n]) if stop is None else stop
     values_LxC, targets_T = self._given[n]
     if self._varied is not None:
-      rng = np.random.default_rng((self._seed, epoch, n))
-      values_LxC, targets_T = self._varied.apply(values_LxC, targets_T, rng)
+      seed, varied = self._varied
+      rng = np.random.default_rng((seed, epoch, n))
+      values_LxC, targets_T = varied.apply(values_LxC, targets_T, rng)
     length = len(values_LxC)
     targets_L = np.full(length, np.nan, np.float32)
     targets_L[length - len(targets_T) :] = targets_T
