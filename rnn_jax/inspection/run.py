@@ -60,7 +60,8 @@ class Run:
     A model that was put there (runs/bundle.py) is at step 0.
 
     Raises:
-      InputError: the run, the checkpoint or the data is missing.
+      InputError: the run, the checkpoint or the data is missing, or the run has
+        adapters or members.
     """
     config = plain(config_lib.parse(workdir_lib.load_config(workdir)))
     lower_bound.check(config)
@@ -70,6 +71,12 @@ class Run:
         config.adapters.rank,
         'a run with adapters is not inspected; inspect the run whose model '
         'they change',
+      )
+    if (members := getattr(config.task, 'members', 1)) > 1:
+      errors.refuse(
+        'task.members',
+        members,
+        'an ensemble is not inspected: train one of its models, with 1',
       )
     corpus = corpus_lib.Corpus.open(config, workdir, accept_new_data=True)
     device = jax.local_devices()[:1]

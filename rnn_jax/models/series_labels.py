@@ -12,6 +12,7 @@ state. With model.bidirectional a step has read the whole series, and pool
 Shapes: readings BxLxW, W of all channels; outputs BxLxO, float32.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -126,6 +127,22 @@ class Labeller(nn.Module):
     state, x = self.pooled(state, readings_BxLxW, starts_BxL)
     x = self.drop_pool(x.astype(jnp.float32), deterministic=self._is_fixed)
     return state, self.head(x)
+
+  def each(
+    self,
+    state: PyTree,
+    readings_BxLxW: jax.Array,
+    starts_BxL: jax.Array | None = None,
+  ) -> tuple[PyTree, list[jax.Array]]:
+    """Returns (state, the outputs that training has losses of: one)."""
+    state, outputs = self(state, readings_BxLxW, starts_BxL)
+    return state, [outputs]
+
+
+def mean(outputs: Sequence[jax.Array]) -> jax.Array:
+  """Returns the mean of outputs; of one, itself."""
+  first, *others = outputs
+  return sum(others, first) / len(outputs) if others else first
 
 
 def from_config(

@@ -3,7 +3,8 @@
     loss = - log p(class | readings)        in nats, of the last step's pool
 
 The model is models/series_labels.py. With task.class_weights a class's log p is
-multiplied by its weight, and the mean is over the weights, as of texts.
+multiplied by its weight, and the mean is over the weights, as of texts. Members
+of an ensemble each have the loss that is trained.
 """
 
 import dataclasses
@@ -22,6 +23,7 @@ from rnn_jax.data.series import labelled_examples as examples
 from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import blocks
 from rnn_jax.models import experts
+from rnn_jax.models import series_ensemble
 from rnn_jax.models import series_labels
 from rnn_jax.tasks import base
 from rnn_jax.tasks import classification
@@ -58,6 +60,8 @@ class Config(config_lib.Task):
   pooling: str = config_lib.option('mean', choices='ops.pooling:KINDS')
   # 'none', 'balanced', 'sqrt_balanced' or a number for each class.
   class_weights: str | tuple[float, ...] = class_weights.NONE
+  # Models that are trained side by side; their mean logits classify.
+  members: int = config_lib.option(1, minimum=1, excludes='model.experts.count')
 
   writes_text: ClassVar[bool] = False
   classifies: ClassVar[bool] = True
@@ -98,7 +102,7 @@ class Task(base.Task):
     """Returns the model of the config."""
     classes = len(self._config.data.classes)
     pooling = self._config.task.pooling
-    return series_labels.from_config(self._config, classes, pooling)
+    return series_ensemble.labeller(self._config, classes, pooling)
 
   def init_parameters(self, key: jax.Array) -> PyTree:
     """Returns new parameters, float32."""
@@ -131,17 +135,25 @@ class Task(base.Task):
       those of `target_sums`.
     """
     rngs = self._rngs(key)
-    (state, out_BxLxO), routes = experts.apply(
+    (state, made), routes = experts.apply(
       self.model,
       params,
       state,
       batch.readings_BxLxW,
       batch.starts_BxL,
       rngs=rngs,
+      method='each',
     )
     weights_BxL = batch.weights_BxL
     targets_BxL = jnp.where(weights_BxL > 0, batch.future_BxLxH[..., 0], 0)
-    sums = self.target_sums(out_BxLxO, targets_BxL, weights_BxL)
+
+    def sums_of(out_BxLxO):
+      return self.target_sums(out_BxLxO, targets_BxL, weights_BxL)
+
+    sums = sums_of(series_labels.mean(made))
+    if len(made) > 1:
+      losses = [sums_of(each)['objective'] for each in made]
+      sums['objective'] = sum(losses[1:], losses[0]) / len(made)
     sums = experts.with_load(
       sums, routes, weights_BxL, weights_BxL, self._config.model.experts
     )

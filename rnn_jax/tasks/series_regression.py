@@ -19,6 +19,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.data.series import labelled
 from rnn_jax.data.series import labelled_examples as examples
 from rnn_jax.models import experts
+from rnn_jax.models import series_ensemble
 from rnn_jax.models import series_labels
 from rnn_jax.tasks import base
 from rnn_jax.tasks import series_classification
@@ -35,6 +36,8 @@ class Config(config_lib.Task):
   loss: str = config_lib.option('squared', choices=LOSSES)
   # Standard deviations from which the loss is linear.
   delta: float = config_lib.option(1.0, minimum=1e-3, needs="task.loss='huber'")
+  # Models that are trained side by side; their mean is predicted.
+  members: int = config_lib.option(1, minimum=1, excludes='model.experts.count')
 
   writes_text: ClassVar[bool] = False
   reads_series: ClassVar[bool] = True
@@ -58,7 +61,7 @@ class Task(series_classification.Task):
 
   def make_model(self) -> series_labels.Labeller:
     """Returns the model of the config."""
-    return series_labels.from_config(self._config, 1, self._config.task.pooling)
+    return series_ensemble.labeller(self._config, 1, self._config.task.pooling)
 
   def target_sums(
     self, out_BxLxO: jax.Array, targets_BxL: jax.Array, weights_BxL: jax.Array

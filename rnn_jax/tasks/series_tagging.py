@@ -13,6 +13,7 @@ from typing import ClassVar
 from rnn_jax import config as config_lib
 from rnn_jax.data.series import labelled
 from rnn_jax.data.series import labelled_examples as examples
+from rnn_jax.models import series_ensemble
 from rnn_jax.models import series_labels
 from rnn_jax.tasks import series_classification
 
@@ -20,6 +21,9 @@ from rnn_jax.tasks import series_classification
 @dataclasses.dataclass(frozen=True)
 class Config(config_lib.Task):
   """Options of the task, section `task` of the config."""
+
+  # Models that are trained side by side; their mean logits classify.
+  members: int = config_lib.option(1, minimum=1, excludes='model.experts.count')
 
   writes_text: ClassVar[bool] = False
   predicts_all: ClassVar[bool] = True
@@ -42,7 +46,7 @@ class Task(series_classification.Task):
 
   def make_model(self) -> series_labels.Labeller:
     """Returns the model of the config."""
-    return series_labels.from_config(
+    return series_ensemble.labeller(
       self._config, len(self._config.data.classes)
     )
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax import errors
 from rnn_jax.data.text import tokenizer
 from rnn_jax.inspection import activations
 from rnn_jax.inspection import anatomy
@@ -20,6 +21,7 @@ from rnn_jax.runs import workdir
 from rnn_jax.runs.checkpoints import checkpoint
 from rnn_jax.training import programs as programs_lib
 from tests.support import bundles
+from tests.support import labelled_series
 from tests.support import saved
 from tests.support import tiny
 
@@ -176,3 +178,11 @@ def test_a_model_without_a_run_is_at_step_0(tmp_path):
   assert values['flow']
   for row in values['parts']:
     assert row['gradient_norm'] > 0 and 0 < row['ratio'] < 1
+
+
+def test_an_ensemble_is_refused(tmp_path):
+  raw = labelled_series.raw_config('t.csv', **{'task.members': 2})
+  text = workdir.dump(config_lib.to_dict(config_lib.parse(raw)))
+  (tmp_path / 'config.json').write_text(text)
+  with pytest.raises(errors.InputError, match=r'task\.members=2: an ensemble'):
+    run_lib.Run.open(tmp_path)

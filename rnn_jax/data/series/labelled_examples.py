@@ -5,7 +5,8 @@
 
 Readings are scaled (sources/labelled_series.py); missing ones, and those before
 the series, are NaN. A step without a target has no weight. A target is a class
-by its number, or a scaled number.
+by its number, or a scaled number. Training may vary series (augmentation.py):
+what is drawn for series n in an epoch depends only on (seed, epoch, n).
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ import numpy as np
 from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.data.batching import rows as rows_lib
+from rnn_jax.data.series import augmentation
 from rnn_jax.data.series import labelled
 from rnn_jax.data.series import scaling
 from rnn_jax.data.text import documents as documents_lib
@@ -57,6 +59,12 @@ class Labelled:
         targets_T = np.where(targets_T < 0, np.nan, targets_T)
       scaled_LxC = scaled(given.values_LxC, tokenizer, self._data)
       self._given.append(labelled.Content(scaled_LxC, targets_T))
+    warp, offset = self._data.warp, self._data.offset
+    self._varied: tuple[int, augmentation.Augmentation] | None = None
+    if options.seed is not None and (warp or offset):
+      series = [given.values_LxC for given in self._given]
+      varied = augmentation.Augmentation(warp, offset, series)
+      self._varied = options.seed, varied
     # As of ids: one more than are read.
     lengths = [len(given.values_LxC) + 1 for given in self._given]
     self.lengths = np.array(lengths, np.int64)
@@ -65,9 +73,12 @@ class Labelled:
     self, n: int, start: int = 0, stop: int | None = None, epoch: int = 0
   ) -> rows_lib.Steps:
     """Returns the steps that read `start` to `stop` - 1 of example `n`."""
-    del epoch
     stop = int(self.lengths[n]) if stop is None else stop
     values_LxC, targets_T = self._given[n]
+    if self._varied is not None:
+      seed, varied = self._varied
+      rng = np.random.default_rng((seed, epoch, n))
+      values_LxC, targets_T = varied.apply(values_LxC, targets_T, rng)
     length = len(values_LxC)
     targets_L = np.full(length, np.nan, np.float32)
     targets_L[length - len(targets_T) :] = targets_T

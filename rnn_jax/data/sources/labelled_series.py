@@ -52,6 +52,10 @@ class Config(base.Files):
   scaling: str = config_lib.option(
     'standard', choices='data.sources.labelled_series:SCALINGS'
   )
+  # What training varies of a series in each epoch: its speed and its level
+  # (data/series/augmentation.py).
+  warp: float = config_lib.option(0.0, minimum=0, maximum=2)
+  offset: float = config_lib.option(0.0, minimum=0)
 
   holds_series: typing.ClassVar[bool] = True
   labels_series: typing.ClassVar[bool] = True
