@@ -45,7 +45,7 @@ def get_config():
   config.data.tokenizer = 'bpe'
   config.data.pre_tokenizer = 'whitespace'
   config.data.lowercase = True
-  config.data.vocabulary = 16384
+  config.data.vocabulary = 8192
   config.data.bucketing = 'least_padding'
   config.data.buckets = 2
   config.data.length = 128
@@ -57,7 +57,7 @@ def get_config():
   config.model.cell = 'qrnn'
   config.model.block = 'plain'
   config.model.layers = 1
-  config.model.width = 128
+  config.model.width = 192
   config.model.embedding_scale = 0.15
   config.model.dropout = 0.5
   config.cell.taps = 3
@@ -69,10 +69,10 @@ def get_config():
 
   # All steps are done: with few held-out texts, evaluations in a row without a
   # new best are chance, and the falling rate brings the last gain.
-  config.train.steps = 600
+  config.train.steps = 700
   config.train.log_every = 20
-  config.train.checkpoint_every = 300
-  config.evaluate.every = 60
+  config.train.checkpoint_every = 350
+  config.evaluate.every = 70
   config.evaluate.batch_size = 64
   config.evaluate.criterion = 'errors'
   config.sample.new_tokens = 0

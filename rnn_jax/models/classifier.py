@@ -113,7 +113,7 @@ class Classifier(nn.Module):
     one. The pool reads the outputs without a norm, so that a word may have
     little weight.
     """
-    inner, pool, total, *machine = state
+    inner, pool, total = state[:3]
     (inner, pool), x, y = self.pooled((inner, pool), tokens_BxL, starts_BxL)
     fixed = not self.has_rng('dropout')
     logits = self.head(self.drop(y, deterministic=fixed))
@@ -123,7 +123,7 @@ class Classifier(nn.Module):
       logits = logits + evidence
     if not self.linear:
       return (inner, pool, total), x, (logits,)
-    machine, linear = self.svm(*machine, tokens_BxL, starts_BxL)
+    machine, linear = self.svm(state[3], tokens_BxL, starts_BxL)
     return (inner, pool, total, machine), x, (logits, linear)
 
   def __call__(

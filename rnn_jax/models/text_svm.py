@@ -7,10 +7,11 @@ each of N buckets; a pair's bucket is a hash of it (Weinberger et al., "Feature
 Hashing for Large Scale Multitask Learning", 2009). Before training, w and b are
 those of a support vector machine for each class against all others,
 
-    argmin |w|^2 / 2 + c sum_i max(0, 1 - y_i m(text_i))^2,  y_i = 1 or -1
+    argmin (|w|^2 + b^2) / 2 + c sum_i max(0, 1 - y_i m(text_i))^2
 
-(Fan et al., "LIBLINEAR: A Library for Large Linear Classification", 2008), and
-training leaves them as they are. A margin of 1 counts as 4 nats.
+with y_i = 1 for texts of the class and -1 for others (Fan et al.,
+"LIBLINEAR: A Library for Large Linear Classification", 2008), and training
+leaves them as they are. A margin of 1 counts as 4 nats.
 
 Of short texts it is hard to beat (Wang and Manning, "Baselines and Bigrams",
 2012), and it errs in other places than a network does.
@@ -96,7 +97,8 @@ class Machine(nn.Module):
     total, sum_BxLxC = pooling.add_up(state.sum_BxC, addends, starts_BxL)
     ones = jnp.ones((*tokens_BxL.shape, 1))
     count, count_BxLx1 = pooling.add_up(state.count_Bx1, ones, starts_BxL)
-    margins = sum_BxLxC * jax.lax.rsqrt(2 * count_BxLx1) + table[-1]
+    b_1x1xC = table[None, -1:]
+    margins = sum_BxLxC * jax.lax.rsqrt(2 * count_BxLx1) + b_1x1xC
     return State(tokens_BxL[:, -1], count, total), NATS * margins
 
 
