@@ -16,7 +16,8 @@ early.
 
 from rnn_jax.experiments import grid
 
-SMALL = {'task.svm': 0.0, 'data.vocabulary': 4096}
+NETWORK = {'task.svm': 0.0, 'evaluate.criterion': 'errors'}
+SMALL = NETWORK | {'data.vocabulary': 4096}
 BAYES = SMALL | {
   'task.pooling': 'mean',
   'task.evidence': 0.5,
@@ -47,7 +48,7 @@ def get_grid():
     config='configs/text_classification.py',
     variants={
       'shipped': {},
-      'network': {'task.svm': 0.0},
+      'network': NETWORK,
       'small': SMALL,
       'both_ways': SMALL | {'model.bidirectional': True},
       'lstm': SMALL | {'model.cell': 'lstm'},
