@@ -1,4 +1,4 @@
-"""The class of a text: a gated convolution, a recurrence, and a pool of states.
+"""The class of a text: a gated convolution, and a linear machine of words.
 
   python -m launch.train --config=configs/text_classification.py \\
       --workdir=runs/tickets
@@ -68,8 +68,8 @@ def get_config():
   config.schedule.final_learning_rate = 1e-4
 
   # All steps are done: with few held-out texts, evaluations in a row without a
-  # new best are chance, and the falling rate brings the last gain. The best step
-  # is that of the lowest loss: of so few errors the least is chance as well.
+  # new best are chance, and the falling rate brings the last gain. The best one
+  # has the lowest loss, as the fewest of so few errors are chance as well.
   config.train.steps = 700
   config.train.log_every = 20
   config.train.checkpoint_every = 350
