@@ -6,15 +6,19 @@
 The file has the 5,452 training questions of Li and Roth, "Learning Question
 Classifiers" (2002), a `text` and one of six classes as its `label` in each row.
 configs/text_classification.py holds a tenth of them back for the test, and a
-tenth for validation. 'shipped' is that config, 'both_ways' reads the questions
-in both directions, 'lstm' and 'simple_rnn' are other cells in its place, and
-'bayes' is a SimpleRNN in a residual block over byte pairs with capital letters,
-with a mean over time and naive Bayes evidence, which stops early.
+tenth for validation. 'shipped' is that config, 'network' its network without
+the linear machine, and 'small' that network with 4,096 tokens. Of the latter
+'both_ways' reads the questions in both directions, 'lstm' and 'simple_rnn' have
+other cells, and 'bayes' is a SimpleRNN in a residual block over byte pairs with
+capital letters, with a mean over time and naive Bayes evidence, which stops
+early.
 """
 
 from rnn_jax.experiments import grid
 
-BAYES = {
+NETWORK = {'task.svm': 0.0, 'evaluate.criterion': 'errors'}
+SMALL = NETWORK | {'data.vocabulary': 4096}
+BAYES = SMALL | {
   'task.pooling': 'mean',
   'task.evidence': 0.5,
   'data.pre_tokenizer': 'byte_level',
@@ -44,9 +48,11 @@ def get_grid():
     config='configs/text_classification.py',
     variants={
       'shipped': {},
-      'both_ways': {'model.bidirectional': True},
-      'lstm': {'model.cell': 'lstm'},
-      'simple_rnn': {'model.cell': 'simple_rnn'},
+      'network': NETWORK,
+      'small': SMALL,
+      'both_ways': SMALL | {'model.bidirectional': True},
+      'lstm': SMALL | {'model.cell': 'lstm'},
+      'simple_rnn': SMALL | {'model.cell': 'simple_rnn'},
       'bayes': BAYES,
     },
     metrics=(

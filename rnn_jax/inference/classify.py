@@ -175,7 +175,7 @@ def _most_likely(model, labels, params, tokens_BxL, starts_BxL):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _pooled(model, params, tokens_BxL, starts_BxL):
-  inner, pool, _ = model.apply({}, tokens_BxL.shape[0], method='init_state')
+  inner, pool, *_ = model.apply({}, tokens_BxL.shape[0], method='init_state')
   _, _, y_BxLxD = model.apply(
     _variables(params), (inner, pool), tokens_BxL, starts_BxL, method='pooled'
   )

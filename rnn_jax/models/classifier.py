@@ -2,12 +2,17 @@
 
     logits_t = W pool(features)_t + b [+ sum_{s <= t} evidence(token_s)]
 
+With task.svm a linear machine, text_svm.py, has half of the vote:
+
+    logits_t = log((softmax(logits_t) + softmax(machine_t)) / 2)
+
 Shapes: tokens BxL, logits BxLxC in float32, C classes. The logits of a step
 are those of the text so far; the state is constant in size. With
 model.bidirectional only a text's last step has its logits, and 'last' is the
 last step that each direction reads: of the second half of x, the text's first.
 """
 
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -16,6 +21,7 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.models import language_model
+from rnn_jax.models import text_svm
 from rnn_jax.ops import pooling
 from rnn_jax.ops import reversal
 
@@ -24,6 +30,7 @@ LOGICAL_AXES = {
   'head/kernel': '_x_',
   'head/bias': '_',
   'table/embedding': '_x_',
+  **{f'svm/{path}': x for path, x in text_svm.LOGICAL_AXES.items()},
 }
 
 
@@ -34,6 +41,7 @@ class Classifier(nn.Module):
   classes: int
   pooling: str
   evidence: bool = False  # whether there is a table of class logits per token
+  linear: text_svm.Sizes | None = None  # of the linear machine
 
   def setup(self) -> None:
     self.head = nn.Dense(self.classes)
@@ -47,6 +55,8 @@ class Classifier(nn.Module):
       self.drop_tokens = nn.Dropout(
         self.body.config.token_dropout, broadcast_dims=(-1,)
       )
+    if self.linear:
+      self.svm = text_svm.Machine(self.linear)
 
   @nn.nowrap
   def logical_axes(self) -> dict[str, str]:
@@ -57,10 +67,12 @@ class Classifier(nn.Module):
   def init_state(self, B: int) -> PyTree:
     """Returns the state before a text, for B rows.
 
-    It is (the body's, the pool's, the sum of the evidence).
+    It is (the body's, the pool's, the sum of the evidence), and that of the
+    linear machine if there is one.
     """
     pool = pooling.init_state(B, self.body.config.width)
-    return self.body.init_state(B), pool, jnp.zeros((B, self.classes))
+    state = self.body.init_state(B), pool, jnp.zeros((B, self.classes))
+    return (*state, self.svm.init_state(B)) if self.linear else state
 
   def pooled(
     self,
@@ -94,13 +106,14 @@ class Classifier(nn.Module):
     state: PyTree,
     tokens_BxL: jax.Array,
     starts_BxL: jax.Array | None = None,
-  ) -> tuple[PyTree, jax.Array, jax.Array]:
-    """Returns (state, the last block's outputs BxLxD, logits_BxLxC).
+  ) -> tuple[PyTree, jax.Array, tuple[jax.Array, ...]]:
+    """Returns (state, the last block's outputs BxLxD, logits).
 
-    The pool reads the outputs without a norm, so that a word may have little
-    weight.
+    The logits are the network's BxLxC, and the linear machine's if there is
+    one. The pool reads the outputs without a norm, so that a word may have
+    little weight.
     """
-    inner, pool, total = state
+    inner, pool, total = state[:3]
     (inner, pool), x, y = self.pooled((inner, pool), tokens_BxL, starts_BxL)
     fixed = not self.has_rng('dropout')
     logits = self.head(self.drop(y, deterministic=fixed))
@@ -108,7 +121,10 @@ class Classifier(nn.Module):
       evidence = self.drop_tokens(self.table(tokens_BxL), deterministic=fixed)
       total, evidence = pooling.add_up(total, evidence, starts_BxL)
       logits = logits + evidence
-    return (inner, pool, total), x, logits
+    if not self.linear:
+      return (inner, pool, total), x, (logits,)
+    machine, linear = self.svm(state[3], tokens_BxL, starts_BxL)
+    return (inner, pool, total, machine), x, (logits, linear)
 
   def __call__(
     self,
@@ -118,7 +134,7 @@ class Classifier(nn.Module):
   ) -> tuple[PyTree, jax.Array]:
     """Returns (state, logits_BxLxC)."""
     state, _, logits = self.features(state, tokens_BxL, starts_BxL)
-    return state, logits
+    return state, vote(logits)
 
   def text_head(
     self, x_BxLxD: jax.Array
@@ -128,6 +144,14 @@ class Classifier(nn.Module):
     `x_BxLxD` are the last block's outputs.
     """
     return self.body.normalize(x_BxLxD), self.body.head_weights()
+
+
+def vote(each: tuple[jax.Array, ...]) -> jax.Array:
+  """Returns the logits ...xC of the mean probability, given those of each."""
+  if len(each) == 1:
+    return each[0]
+  logp = [jax.nn.log_softmax(x.astype(jnp.float32)) for x in each]
+  return jax.nn.logsumexp(jnp.stack(logp), 0) - math.log(len(each))
 
 
 def from_config(config: config_lib.Config, vocabulary: int) -> Classifier:
@@ -143,4 +167,11 @@ def from_config(config: config_lib.Config, vocabulary: int) -> Classifier:
     len(config.data.classes),
     task.pooling,
     task.evidence > 0,
+    svm_sizes(config, vocabulary) if task.svm else None,
   )
+
+
+def svm_sizes(config: config_lib.Config, vocabulary: int) -> text_svm.Sizes:
+  """Returns the sizes of a config's linear machine."""
+  task: Any = config.task
+  return text_svm.Sizes(vocabulary, task.pairs, len(config.data.classes))

@@ -16,6 +16,10 @@ trained table VxC that is initialized by naive Bayes on the training texts (Wang
 and Manning, "Baselines and Bigrams", 2012):
 
     evidence(token)_c = w (log p(token | c) - mean over c' of log p(token | c'))
+
+With task.svm a linear machine (models/text_svm.py) is fitted on the training
+texts first. Training leaves it as it is, and the objective is the network's by
+itself; the other sums are of the mean of both probabilities.
 """
 
 import dataclasses
@@ -34,6 +38,7 @@ from rnn_jax.models import blocks
 from rnn_jax.models import classifier
 from rnn_jax.models import experts
 from rnn_jax.models import language_model
+from rnn_jax.models import text_svm
 from rnn_jax.ops import cross_entropy
 from rnn_jax.tasks import base
 from rnn_jax.tasks import language_modeling
@@ -42,6 +47,7 @@ Sums = base.Sums
 PyTree = base.PyTree
 # Options of 'pooled' only, with their defaults.
 POOLED = "task.answer='pooled'"
+UNSHARDED = 'mesh.sequence!=1', 'mesh.pipe!=1'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +62,14 @@ class Config(config_lib.Task):
   )
   # Initial weight of naive Bayes; 0: no evidence.
   evidence: float = config_lib.option(0.0, minimum=0, needs=POOLED)
+  # Of the loss of a linear machine that has half of the vote; 0: none.
+  svm: float = config_lib.option(
+    0.0, minimum=0, needs=POOLED, excludes=UNSHARDED
+  )
+  # Buckets of its pairs of tokens.
+  pairs: int = config_lib.option(
+    2**16, minimum=1, maximum=2**24, needs='task.svm'
+  )
   # Weight of the text's loss.
   text_weight: float = config_lib.option(0.0, minimum=0, needs=POOLED)
   # 'none', 'balanced', 'sqrt_balanced' or a number for each class.
@@ -133,17 +147,24 @@ class Task(base.Task):
     return blocks.scaled(params, key, self._config.model)
 
   def init_from_data(self, params: PyTree, corpus: corpus_lib.Corpus) -> PyTree:
-    """Returns initial parameters for a corpus, with its evidence."""
-    if not self._config.task.evidence:
-      return params
-    table = evidence(corpus, self._config.data)
-    weighted = self._config.task.evidence * table
-    return params | {'table': {'embedding': weighted}}
+    """Returns initial parameters for a corpus: its evidence, its machine."""
+    task, data = self._config.task, self._config.data
+    if task.evidence:
+      weighted = task.evidence * evidence(corpus, data)
+      params = params | {'table': {'embedding': weighted}}
+    if task.svm:
+      texts, labels_N = _training_texts(corpus, data)
+      sizes = classifier.svm_sizes(self._config, self._vocabulary)
+      table = text_svm.fit(
+        texts, labels_N, sizes, task.svm, self._class_weights
+      )
+      params = params | {'svm': {'table': table}}
+    return params
 
   def _segment(self, params, key, state, batch, n):
     """Returns (state, sums) of segment number `n` of the rows."""
     rngs = self._rngs(key, n)
-    (state, x_BxLxD, logits_BxLxC), routes = experts.apply(
+    (state, x_BxLxD, each), routes = experts.apply(
       self.model,
       params,
       state,
@@ -154,13 +175,10 @@ class Task(base.Task):
     )
     classes_BxL = batch.targets_BxL - self._vocabulary
     weights_BxL = batch.weights_BxL * (classes_BxL >= 0)
-    sums = class_sums(
-      logits_BxLxC,
-      classes_BxL,
-      weights_BxL,
-      self._smoothing,
-      self._class_weights,
-    )
+    rest = classes_BxL, weights_BxL, self._smoothing, self._class_weights
+    sums = class_sums(classifier.vote(each), *rest)
+    if len(each) > 1:  # the machine's part has no gradient
+      sums['objective'] = class_sums(each[0], *rest)['objective']
     if self._text_weight:
       x_BxLxD, head = self.model.apply(
         {'params': params}, x_BxLxD, rngs=rngs, method='text_head'
@@ -197,17 +215,22 @@ def evidence(corpus: corpus_lib.Corpus, data: config_lib.Data) -> np.ndarray:
   It is log p(token | class) minus the mean over classes. p is the fraction of
   training texts with the token, with 1 added to each count.
   """
-  documents, maker = corpus.documents['train'], corpus.examples(data, 'train')
+  texts, labels_N = _training_texts(corpus, data)
   counts_VxC = np.ones((corpus.tokenizer.size, len(data.classes)))
-  labels = documents.labels
-  assert labels is not None  # see `check_documents`
-  for n in range(len(documents)):
-    ids = maker.question(n)
-    present = np.unique(np.maximum(ids, ~ids))
-    counts_VxC[present, labels[n]] += 1
+  for ids, label in zip(texts, labels_N, strict=True):
+    counts_VxC[np.unique(ids), label] += 1
   logp_VxC = np.log(counts_VxC / counts_VxC.sum(0, keepdims=True))
   logp_VxC -= logp_VxC.mean(1, keepdims=True)
   return logp_VxC.astype(np.float32)
+
+
+def _training_texts(corpus, data):
+  """Returns (an iterator over the ids of texts, the class of each)."""
+  documents, maker = corpus.documents['train'], corpus.examples(data, 'train')
+  labels = documents.labels
+  assert labels is not None  # see `check_documents`
+  questions = map(maker.question, range(len(documents)))
+  return (np.maximum(ids, ~ids) for ids in questions), np.asarray(labels)
 
 
 def class_sums(

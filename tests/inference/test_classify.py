@@ -15,7 +15,9 @@ VOCABULARY = 11
 @pytest.fixture(scope='module')
 def model_and_params():
   raw = tiny.raw_config('unused')
-  raw.task.update(name='classification', pooling='concat', evidence=0.5)
+  raw.task.update(
+    name='classification', pooling='concat', evidence=0.5, svm=1.0, pairs=16
+  )
   raw.data.classes = ('bad', 'fair', 'good')
   raw.model.update(layers=1, block='plain', mlp_width=0)
   raw.cell.update(preset='simple', heads=1)

@@ -11,6 +11,7 @@ from rnn_jax import config as config_lib
 from rnn_jax.data import corpus as corpus_lib
 from rnn_jax.data.batching import rows as rows_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.models import text_svm
 from rnn_jax.tasks import classification
 from rnn_jax.tasks import language_modeling
 from rnn_jax.training import programs as programs_lib
@@ -240,3 +241,50 @@ def four_per_batch():
     rows_lib.write(batch, row, 0, np.append(~ids[:-1], ids[-1]))
   batch.starts_BxL[:, 0] = 1
   return batch
+
+
+def test_a_linear_machine_has_half_of_the_vote_and_no_gradient():
+  task, params = make_task(configure(svm=1.0, pairs=16))
+  batch = one_per_row()
+  sums = run(task, params, batch)
+  alone = run(make_task(configure())[0], params, batch)
+  np.testing.assert_allclose(sums['objective'], alone['objective'], rtol=1e-6)
+  machine = text_svm.Machine(text_svm.Sizes(BYTES.size, 16, 2))
+  own = {'params': params['svm']}
+  _, linear = draws.computed(
+    lambda: machine.apply(
+      own, machine.init_state(3), batch.tokens_BxL, batch.starts_BxL
+    )
+  )
+  network = logits_of(make_task(configure())[0], params, batch)
+  p = np.mean([jax.nn.softmax(x) for x in (network, linear)], 0)
+  last = np.array([len(ids) - 2 for ids in examples()])
+  own_p = np.float64(p)[np.arange(3), last, CLASSES]
+  np.testing.assert_allclose(sums['loss'], -np.log(own_p).sum(), rtol=1e-5)
+  np.testing.assert_allclose(
+    jax.nn.softmax(logits_of(task, params, batch)), p, rtol=1e-4
+  )
+
+  def objective(params):
+    return task.loss(params, task.init_state(3), batch)[0]
+
+  gradient = jax.jit(jax.grad(objective))(params)
+  assert not np.any(gradient['svm']['table'])
+  assert np.any(gradient['head']['kernel'])
+
+
+def test_a_run_begins_with_the_machine_of_its_training_texts(tmp_path):
+  texts = ('ab', 'abb', 'cb', 'c')
+  rows = [{'text': t, 'label': n // 2} for n, t in enumerate(texts)]
+  (tmp_path / 'a.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+  raw = configure(svm=1.0, pairs=16)
+  raw.data.source, raw.data.path = 'jsonl', str(tmp_path / 'a.jsonl')
+  raw.data.splits = (100, 0, 0)
+  corpus = corpus_lib.Corpus.open(config_lib.parse(raw), tmp_path / 'run')
+  task, params = make_task(raw)
+  table = task.init_from_data(params, corpus)['svm']['table']
+  edge = [BYTES.boundary]
+  framed = [np.int32([*edge, *text.encode(), *edge]) for text in texts]
+  sizes = text_svm.Sizes(BYTES.size, 16, 2)
+  expected = text_svm.fit(framed, np.array([0, 0, 1, 1]), sizes, 1.0)
+  np.testing.assert_array_equal(table, expected)

@@ -315,7 +315,7 @@ def classify(folder, ids):
   ('pooling', 'bidirectional'), (('concat', False), ('last', True))
 )
 def test_a_classifier_of_texts(pooling, bidirectional, tmp_path):
-  raw = classifiers.raw_texts(pooling=pooling, evidence=0.5)
+  raw = classifiers.raw_texts(pooling=pooling, evidence=0.5, svm=1.0)
   raw.model.update(bidirectional=bidirectional, block='residual', layers=1)
   bundle = bundles.make(raw, tokenizer_lib.Bytes())
   folder = graphs.export(bundle, tmp_path / 'model')
