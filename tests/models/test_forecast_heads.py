@@ -23,11 +23,11 @@ def quantiles(out):
   return jnp.stack(numbers, -1), head.median(numbers)
 
 
-@given(
-  out=st_numpy.arrays(
-    np.float32, SHAPE, elements=st.floats(-(2.0**60), 2.0**60, width=32)
-  )
-)
+# Not subnormal: devices make zeros of some of these.
+OUTPUTS = st.floats(-(2.0**60), 2.0**60, width=32, allow_subnormal=False)
+
+
+@given(out=st_numpy.arrays(np.float32, SHAPE, elements=OUTPUTS))
 def test_quantiles_are_ordered_for_any_outputs(out):
   numbers, median = jax.device_get(quantiles(out))
   assert (np.diff(numbers, axis=-1) >= 0).all()

@@ -233,48 +233,54 @@ class Cell(base.ParallelCell):
   ) -> tuple[Any, Parts]:
     """Returns (the convolution's next inputs, silu(conv + b) of `mixed`).
 
-    Those with `lengths` are normed. Parts are not joined, so that each is read
-    and written once.
+    Those with `lengths` are normed. On a GPU each part has a convolution of its
+    own, so that it is read and written once; a CPU runs one for all.
     """
-    last, mixed = [], {}
+    by_parts = self.plan.impl == 'pallas' or target.platform() == 'gpu'
+    groups = [(name,) for name in self.mixed] if by_parts else [self.mixed]
     B, L, *_ = parts[self.mixed[0]].shape
-    if self._convolves:
-      taps = self.taps
-    else:
-      extra, taps = (
-        jnp.zeros((B, 0, self.channels)),
-        jnp.ones((1, self.channels)),
-      )
-    impl = 'xla'
-    if self.plan.impl == 'pallas' and L > 1 < len(taps):
-      impl = 'pallas'
-    for name, *weights in zip(
-      self.mixed,
-      *map(self._of_parts, (extra, taps, bias_E)),
+    taps = self.taps if self._convolves else jnp.ones((1, self.channels))
+    before = extra if self._convolves else jnp.zeros((B, 0, self.channels))
+    kernels = self.plan.impl == 'pallas' and L > 1 < len(taps)
+    last, mixed = [], {}
+    for names, own_before, own_taps, bias in zip(
+      groups,
+      *(self._of_groups(x, groups) for x in (before, taps, bias_E)),
       strict=True,
     ):
-      before, own_taps, bias = weights
-      x = parts[name]
-      joined = x.reshape(B, L, -1)
-      norm = None
-      if name in self.lengths:
-        heads = joined.shape[-1] // self.config.key_width
-        norm = causal_convolution.Norm(heads, self.lengths[name])
-      options = causal_convolution.Options(True, norm, impl)
-      after, y = devices.current().convolve(
-        before, joined, own_taps, starts_BxL, bias, options
+      x = jnp.concatenate([parts[name] for name in names], -1)
+      norm = self._norm(names[0], x.shape[2:]) if by_parts else None
+      options = causal_convolution.Options(
+        True, norm, 'pallas' if kernels else 'xla'
       )
-      mixed[name] = y.reshape(x.shape)
+      after, y = devices.current().convolve(
+        own_before, x.reshape(B, L, -1), own_taps, starts_BxL, bias, options
+      )
       last.append(after.reshape(*after.shape[:2], *x.shape[2:]))
+      widths = {name: self.config.widths[name] for name in names}
+      mixed |= split(y.reshape(x.shape), widths)
+    if not by_parts:
+      for name in self.lengths:
+        y, norm = mixed[name], self._norm(name, mixed[name].shape[2:])
+        mixed[name] = causal_convolution.normed(
+          y.reshape(B, L, -1), norm
+        ).reshape(y.shape)
     if not self._convolves:
       return None, mixed
     extra = jnp.concatenate(last, -1).astype(jnp.float32)
     return extra.reshape(*extra.shape[:2], self.channels), mixed
 
-  def _of_parts(self, x):
-    """Returns the channels of each part of `mixed`, of ...xE."""
-    if x is None:
-      return [None] * len(self.mixed)
+  def _norm(self, name, shape):
+    """Returns the norm of a part of a shape Hx_; None: it has none."""
+    if name not in self.lengths:
+      return None
+    heads = math.prod(shape) // self.config.key_width
+    return causal_convolution.Norm(heads, self.lengths[name])
+
+  def _of_groups(self, x, groups):
+    """Returns the channels of each group of parts, of ...xE."""
+    if x is None or len(groups) == 1:
+      return [x] * len(groups)
     widths = {name: self.config.widths[name] for name in self.mixed}
     # Not -1: without a convolution it has no inputs.
     units = self.units_per_step

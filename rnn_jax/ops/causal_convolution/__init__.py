@@ -91,10 +91,13 @@ def convolve(
 def _outputs(options, state, x, kernel, bias, starts):
   y = _sums(state, x, kernel, bias, starts)
   y = (jax.nn.silu(y) if options.silu else y).astype(x.dtype)
-  if not options.norm:
-    return y
-  heads, scale, epsilon = options.norm
-  exact = jnp.promote_types(x.dtype, jnp.float32)
+  return normed(y, options.norm) if options.norm else y
+
+
+def normed(y: jax.Array, norm: Norm) -> jax.Array:
+  """Returns c y / sqrt(|y|^2 + e) of each head of y_BxLxE, float32 or more."""
+  heads, scale, epsilon = norm
+  exact = jnp.promote_types(y.dtype, jnp.float32)
   by_head = y.astype(exact).reshape(*y.shape[:-1], heads, -1)
   squares = jnp.sum(by_head * by_head, -1, keepdims=True)
   by_head = by_head * jax.lax.rsqrt(squares + epsilon) * scale
@@ -122,8 +125,12 @@ _by_kernels.defvjp(_forward, _backward)
 def _sums(state, x, kernel, bias, starts):
   """Returns the outputs before the activation, float32 or of more bits."""
   exact = jnp.promote_types(x.dtype, jnp.float32)
-  # A constant would become an array of zeros that all layers read.
-  zero, kernel = jax.lax.optimization_barrier((jnp.zeros((), x.dtype), kernel))
+  zero: Any = 0
+  if starts is not None:
+    # A constant would become an array of zeros that all layers read.
+    zero, kernel = jax.lax.optimization_barrier(
+      (jnp.zeros((), x.dtype), kernel)
+    )
   _, delayed = _delayed(state, x, kernel.shape[0], starts, zero)
   y: Any = 0.0 if bias is None else bias.astype(exact)[None, None]
   for tap, past in zip(kernel.astype(exact), delayed, strict=True):
