@@ -59,12 +59,17 @@ TITLES = {
 }
 
 
+def has_times(row: dict[str, Any]) -> bool:
+  """Whether a row says how long anything took."""
+  return any(row.get(key) for key in OF_MACHINE)
+
+
 def present(rows: Iterable[dict[str, Any]], one_machine: bool) -> list[Cost]:
   """Returns the costs that any of the rows has.
 
   Args:
     rows: of runs.
-    one_machine: whether all are of the same; else times are left out.
+    one_machine: whether all times are of the same; else they are left out.
   """
   keys = {key for row in rows for key, value in row.items() if value}
   if not one_machine:

@@ -153,8 +153,12 @@ def provenance(summary: dict[str, Any]) -> str:
   )
   commits = ', '.join(summary['commits']) or 'unknown'
   machines = ' and '.join(summary['machines'])
-  if len(summary['machines']) > 1:
-    machines += ', whose times are not compared'
+  if timed := summary.get('timed'):
+    machines += (
+      f', times on {timed[0]}'
+      if len(timed) == 1
+      else ', whose times are not compared'
+    )
   return f'Run on {machines}, with {versions}; commit {commits}.'
 
 

@@ -2,7 +2,7 @@
 
 The deviation is that of a sample, sqrt(sum (x - mean)^2 / (n - 1)), and None
 for a single seed. A score that is missing or not finite is left out, and so are
-times if the runs are of several machines.
+times if those that there are come from several machines.
 """
 
 import math
@@ -31,12 +31,15 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
     {name: {"done", "failed" and, if any run is, "diverged", "eliminated",
     "overrides", "figures": {key: {"mean", "deviation", "values"}}, "ratios":
     {key: to the baseline's mean}}}, "leaders" (of each metric in each column),
-    "failures" (the runs that aren't done), "missing", "published", "machines",
-    "versions", "commits"}.
+    "failures" (the runs that aren't done), "missing", "published", "machines"
+    and, of several, those that are "timed", "versions", "commits"}.
   """
   rows = {k: row for k, row in sorted(rows.items()) if k[0] in grid.variants}
   machines = _distinct(map(_machine, rows.values()))
-  costs = costs_lib.present(rows.values(), len(machines) == 1)
+  timed = _distinct(
+    _machine(row) for row in rows.values() if costs_lib.has_times(row)
+  )
+  costs = costs_lib.present(rows.values(), len(timed) == 1)
   keys = [cost.key for cost in costs]
   variants = {
     name: _variant(grid, keys, [r for (v, _), r in rows.items() if v == name])
@@ -69,6 +72,7 @@ def summarize(grid: grid_lib.Grid, rows: records.Rows) -> dict[str, Any]:
     'missing': _missing(grid, rows),
     'published': grid.notes,
     'machines': machines,
+    **({'timed': timed} if len(machines) > 1 else {}),
     'versions': _distinct(row['versions'] for row in rows.values()),
     'commits': _distinct(row['commit'] for row in rows.values()),
   }

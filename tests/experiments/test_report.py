@@ -6,6 +6,7 @@ import re
 import pytest
 
 from rnn_jax import errors
+from rnn_jax.experiments import costs
 from rnn_jax.experiments import report
 from rnn_jax.experiments import summary
 from tests.experiments import made
@@ -107,6 +108,10 @@ def test_failures_variants_and_versions():
   both = page(made.rows(row, other))
   assert 'another, 1 core and a processor, 2 cores, whose times are not' in both
   assert 'process peak MiB' in both and 'tokens/s' not in both
+  untimed = {k: v for k, v in other.items() if k not in costs.OF_MACHINE}
+  one = page(made.rows(row, untimed))
+  assert '1 core and a processor, 2 cores, times on a processor, 2 c' in one
+  assert 'tokens/s' in one
   assert "wide/seed0: no finite 'accuracy'; the scores are loss" in page(
     made.rows(made.row('wide', 0, {'loss': 1.0}))
   )

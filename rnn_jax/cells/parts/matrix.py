@@ -242,7 +242,8 @@ class Cell(base.ParallelCell):
     taps = self.taps if self._convolves else jnp.ones((1, self.channels))
     before = extra if self._convolves else jnp.zeros((B, 0, self.channels))
     kernels = self.plan.impl == 'pallas' and L > 1 < len(taps)
-    last, mixed = [], {}
+    last: list[jax.Array] = []
+    mixed: Parts = {}
     for names, own_before, own_taps, bias in zip(
       groups,
       *(self._of_groups(x, groups) for x in (before, taps, bias_E)),
