@@ -1,4 +1,4 @@
-"""The class of a text: a gated convolution, and a linear machine of words.
+"""The class of a text: a gated convolution, and a linear SVM of words.
 
   python -m launch.train --config=configs/text_classification.py \\
       --workdir=runs/tickets
@@ -34,7 +34,7 @@ def get_config():
   # be anywhere in a text.
   config.task.pooling = 'max'
 
-  # A linear machine of words and pairs has half of the vote: it errs in other
+  # A linear SVM of words and pairs has half of the vote: it errs in other
   # places than the network.
   config.task.svm = 4.0
 

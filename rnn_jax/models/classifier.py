@@ -2,9 +2,9 @@
 
     logits_t = W pool(features)_t + b [+ sum_{s <= t} evidence(token_s)]
 
-With task.svm a linear machine, text_svm.py, has half of the vote:
+With task.svm a linear SVM, text_svm.py, has half of the vote:
 
-    logits_t = log((softmax(logits_t) + softmax(machine_t)) / 2)
+    logits_t = log((softmax(logits_t) + softmax(svm_t)) / 2)
 
 Shapes: tokens BxL, logits BxLxC in float32, C classes. The logits of a step
 are those of the text so far; the state is constant in size. With
@@ -41,7 +41,7 @@ class Classifier(nn.Module):
   classes: int
   pooling: str
   evidence: bool = False  # whether there is a table of class logits per token
-  linear: text_svm.Sizes | None = None  # of the linear machine
+  linear: text_svm.Sizes | None = None  # of the linear SVM
 
   def setup(self) -> None:
     self.head = nn.Dense(self.classes)
@@ -56,7 +56,7 @@ class Classifier(nn.Module):
         self.body.config.token_dropout, broadcast_dims=(-1,)
       )
     if self.linear:
-      self.svm = text_svm.Machine(self.linear)
+      self.svm = text_svm.Svm(self.linear)
 
   @nn.nowrap
   def logical_axes(self) -> dict[str, str]:
@@ -68,7 +68,7 @@ class Classifier(nn.Module):
     """Returns the state before a text, for B rows.
 
     It is (the body's, the pool's, the sum of the evidence), and that of the
-    linear machine if there is one.
+    linear SVM if there is one.
     """
     pool = pooling.init_state(B, self.body.config.width)
     state = self.body.init_state(B), pool, jnp.zeros((B, self.classes))
@@ -109,7 +109,7 @@ class Classifier(nn.Module):
   ) -> tuple[PyTree, jax.Array, tuple[jax.Array, ...]]:
     """Returns (state, the last block's outputs BxLxD, logits).
 
-    The logits are the network's BxLxC, and the linear machine's if there is
+    The logits are the network's BxLxC, and the linear SVM's if there is
     one. The pool reads the outputs without a norm, so that a word may have
     little weight.
     """
@@ -123,8 +123,8 @@ class Classifier(nn.Module):
       logits = logits + evidence
     if not self.linear:
       return (inner, pool, total), x, (logits,)
-    machine, linear = self.svm(state[3], tokens_BxL, starts_BxL)
-    return (inner, pool, total, machine), x, (logits, linear)
+    svm, linear = self.svm(state[3], tokens_BxL, starts_BxL)
+    return (inner, pool, total, svm), x, (logits, linear)
 
   def __call__(
     self,
@@ -172,6 +172,6 @@ def from_config(config: config_lib.Config, vocabulary: int) -> Classifier:
 
 
 def svm_sizes(config: config_lib.Config, vocabulary: int) -> text_svm.Sizes:
-  """Returns the sizes of a config's linear machine."""
+  """Returns the sizes of a config's linear SVM."""
   task: Any = config.task
   return text_svm.Sizes(vocabulary, task.pairs, len(config.data.classes))

@@ -1,11 +1,11 @@
-"""A linear machine on a text's tokens and pairs of neighbors, as a recurrence.
+"""A linear SVM on a text's tokens and pairs of neighbors, as a recurrence.
 
     m_t = (sum_{s<=t} w(token_s) + w(token_{s-1}, token_s)) / sqrt(2 t) + b
 
 of a text's first t tokens. The weights are a row of C for each token and for
 each of N buckets; a pair's bucket is a hash of it (Weinberger et al., "Feature
 Hashing for Large Scale Multitask Learning", 2009). Before training, w and b are
-those of a support vector machine for each class against all others,
+those of a support vector machine (SVM) for each class against all others,
 
     argmin (|w|^2 + b^2) / 2 + c sum_i max(0, 1 - y_i m(text_i))^2
 
@@ -30,11 +30,11 @@ from rnn_jax.ops import pooling
 
 LOGICAL_AXES = {'table': '_x_'}
 NATS = 4.0  # of a margin of 1: about what calibrates held-out texts
-ABSENT = -1.0  # the margin of a class that no text has: the machine's own
+ABSENT = -1.0  # the margin of a class that no text has: the SVM's own
 
 
 class State(NamedTuple):
-  """What the machine has read of a text."""
+  """What the SVM has read of a text."""
 
   token_B: jax.Array  # the last one; V at the start
   count_Bx1: jax.Array
@@ -42,7 +42,7 @@ class State(NamedTuple):
 
 
 class Sizes(NamedTuple):
-  """The sizes of a machine."""
+  """The sizes of an SVM."""
 
   vocabulary: int
   buckets: int
@@ -60,7 +60,7 @@ class Sizes(NamedTuple):
     return self.vocabulary + mixed % self.buckets
 
 
-class Machine(nn.Module):
+class Svm(nn.Module):
   """See the module's docstring; `fit` returns its table."""
 
   sizes: Sizes
@@ -109,12 +109,12 @@ def fit(
   c: float,
   class_weights: tuple[float, ...] = (),
 ) -> np.ndarray:
-  """Returns the table of a Machine, RxC, float32.
+  """Returns the table of a Svm, RxC, float32.
 
   Args:
     texts: ids of each.
     labels_N: the class of each.
-    sizes: of the machine.
+    sizes: of the SVM.
     c: the weight of the loss, above 0.
     class_weights: of the texts of each class; (): 1.
   """
@@ -133,13 +133,13 @@ def fit(
     (np.concatenate(values), np.concatenate(columns), ends), shape
   )
   X.sum_duplicates()
-  machine = svm.LinearSVC(
+  fitted = svm.LinearSVC(
     C=c, class_weight=dict(enumerate(class_weights)) or None, random_state=0
   ).fit(X, labels_N)
-  weights_CxR = np.c_[machine.coef_, machine.intercept_]
+  weights_CxR = np.c_[fitted.coef_, fitted.intercept_]
   if len(weights_CxR) == 1:  # of two classes it has the second one's
     weights_CxR = np.concatenate([-weights_CxR, weights_CxR])
   table_RxC = np.zeros((sizes.rows, sizes.classes), np.float32)
   table_RxC[-1] = ABSENT
-  table_RxC[:, machine.classes_] = weights_CxR.T
+  table_RxC[:, fitted.classes_] = weights_CxR.T
   return table_RxC

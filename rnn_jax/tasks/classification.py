@@ -17,7 +17,7 @@ and Manning, "Baselines and Bigrams", 2012):
 
     evidence(token)_c = w (log p(token | c) - mean over c' of log p(token | c'))
 
-With task.svm a linear machine (models/text_svm.py) is fitted on the training
+With task.svm a linear SVM (models/text_svm.py) is fitted on the training
 texts first. Training leaves it as it is, and the objective is the network's by
 itself; the other sums are of the mean of both probabilities.
 """
@@ -62,7 +62,7 @@ class Config(config_lib.Task):
   )
   # Initial weight of naive Bayes; 0: no evidence.
   evidence: float = config_lib.option(0.0, minimum=0, needs=POOLED)
-  # Of the loss of a linear machine that has half of the vote; 0: none.
+  # Of the loss of a linear SVM that has half of the vote; 0: none.
   svm: float = config_lib.option(
     0.0, minimum=0, needs=POOLED, excludes=UNSHARDED
   )
@@ -177,7 +177,7 @@ class Task(base.Task):
     weights_BxL = batch.weights_BxL * (classes_BxL >= 0)
     rest = classes_BxL, weights_BxL, self._smoothing, self._class_weights
     sums = class_sums(classifier.vote(each), *rest)
-    if len(each) > 1:  # the machine's part has no gradient
+    if len(each) > 1:  # the SVM's part has no gradient
       sums['objective'] = class_sums(each[0], *rest)['objective']
     if self._text_weight:
       x_BxLxD, head = self.model.apply(

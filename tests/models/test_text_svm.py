@@ -1,4 +1,4 @@
-"""The linear machine against float64 NumPy: its margins, and its minimum."""
+"""The linear SVM against float64 NumPy: its margins, and its minimum."""
 
 import functools
 
@@ -33,7 +33,7 @@ def test_logits_of_texts_that_share_a_row_in_two_parts():
   tokens = np.concatenate(texts)[None]
   starts = np.zeros_like(tokens)
   starts[0, np.cumsum([0, 5, 3])] = 1
-  machine = text_svm.Machine(SIZES)
+  machine = text_svm.Svm(SIZES)
   variables = {'params': {'table': np.float32(table)}}
   run = jax.jit(functools.partial(machine.apply, variables))
   state, first = run(machine.init_state(1), tokens[:, :7], starts[:, :7])

@@ -249,7 +249,7 @@ def test_a_linear_machine_has_half_of_the_vote_and_no_gradient():
   sums = run(task, params, batch)
   alone = run(make_task(configure())[0], params, batch)
   np.testing.assert_allclose(sums['objective'], alone['objective'], rtol=1e-6)
-  machine = text_svm.Machine(text_svm.Sizes(BYTES.size, 16, 2))
+  machine = text_svm.Svm(text_svm.Sizes(BYTES.size, 16, 2))
   own = {'params': params['svm']}
   _, linear = draws.computed(
     lambda: machine.apply(
