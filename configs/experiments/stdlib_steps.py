@@ -12,8 +12,9 @@ WIDER = {
   'model.width': 192,
   'model.mlp_width': 384,
   'cell.value_width': 56,
-  'train.steps': 4300,
-  'evaluate.every': 1075,
+  'data.vocabulary': 4096,
+  'train.steps': 6300,
+  'evaluate.every': 1575,
 }
 
 
