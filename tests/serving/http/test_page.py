@@ -49,7 +49,7 @@ def test_a_page_writes_shades_and_forks(url):
   async def use():
     async with chromium.opened(url) as page:
       await page.until('document.readyState == "complete" && model')
-      assert await page.value('$("name").textContent') == 'tiny'
+      await page.until('$("name").textContent == "tiny"')
       slots = 'document.querySelectorAll("#slots i").length'
       await page.until(f'{slots} == {served.ENGINE.slots}')
       await say(page, 'how are you')
