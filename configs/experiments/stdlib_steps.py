@@ -2,7 +2,7 @@
 
   python -m launch.experiments --grid=stdlib_steps --workdir=runs/stdlib_steps
 
-One seed, on two idle cores, half an hour: 'byte_pairs-wider' takes 20 minutes.
+One seed, on an idle core, half an hour: 'byte_pairs-wider' takes 20 minutes.
 The seeds of stdlib.py are what the losses are compared by.
 """
 
@@ -21,7 +21,7 @@ WIDER = {
 def get_grid():
   """Returns the grid."""
   return grid.Grid(
-    title="Python's standard library, one seed on two idle cores",
+    title="Python's standard library, one seed on an idle core",
     config='configs/stdlib_bytes.py',
     variants={
       'bytes': {},
