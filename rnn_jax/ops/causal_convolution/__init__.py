@@ -133,8 +133,8 @@ def _sums(state, x, kernel, bias, starts):
     )
   _, delayed = _delayed(state, x, kernel.shape[0], starts, zero)
   y: Any = 0.0 if bias is None else bias.astype(exact)[None, None]
-  for tap, past in zip(kernel.astype(exact), delayed, strict=True):
-    y = y + tap[None, None] * past.astype(exact)
+  for d, past in enumerate(delayed):
+    y = y + kernel[d].astype(exact)[None, None] * past.astype(exact)
   return y
 
 
