@@ -109,7 +109,7 @@ def fit(
   c: float,
   class_weights: tuple[float, ...] = (),
 ) -> np.ndarray:
-  """Returns the table of a Svm, RxC, float32.
+  """Returns the table of an Svm, RxC, float32.
 
   Args:
     texts: ids of each.

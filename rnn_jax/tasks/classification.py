@@ -147,7 +147,7 @@ class Task(base.Task):
     return blocks.scaled(params, key, self._config.model)
 
   def init_from_data(self, params: PyTree, corpus: corpus_lib.Corpus) -> PyTree:
-    """Returns initial parameters for a corpus: its evidence, its machine."""
+    """Returns initial parameters for a corpus: its evidence, its SVM."""
     task, data = self._config.task, self._config.data
     if task.evidence:
       weighted = task.evidence * evidence(corpus, data)
