@@ -28,9 +28,12 @@ and 2,048, 21, 24 or 48 layers, an MLP of 8/3 of the width, rounded up to 256s,
 norms with scales, 32,000 byte pairs, an untied head without a bias.
 
 Weights, gradients and both moments are float32, products bfloat16. Moments of
-one byte leave more memory on one GPU: --config.optimizer.moments=int8. Each
-layer's input is stored for the backward pass, and what KEPT names (of Mamba-2
-less); the rest is computed again. The loss holds a block of logits at a time.
+one byte leave more memory on one GPU: --config.optimizer.moments=int8. Layers
+are unrolled, and a step runs in micro-batches that are small enough to store
+all activations: nothing is computed again, and nothing copied into arrays of
+all layers. RWKV-7 would take minutes to compile so, and recomputes its layers.
+The loss holds a block of logits at a time. 1.3 billion parameters need up to 74
+of 80 GiB: --memory_fraction=0.95 lets the compiler plan with that much.
 """
 
 from rnn_jax import config as config_lib
@@ -39,11 +42,8 @@ from rnn_jax import errors
 SIZES = {'340m': 1024, '1b3': 2048}  # the model's width
 VOCABULARY = 32_000
 LENGTH, ROWS = 4096, 16  # tokens of a row, rows of a step
-# What a layer stores besides its input, where the memory of a GPU allows it.
-KEPT = {
-  '340m': ('projection', 'recurrence', 'hidden'),
-  '1b3': ('recurrence',),
-}
+# Of a step: all activations of one fit the memory.
+MICRO_BATCHES = {'340m': 2, '1b3': 4}
 
 
 def get_config(name='gated_deltanet_340m'):
@@ -75,9 +75,10 @@ def get_config(name='gated_deltanet_340m'):
   config.model.head_bias = False
   config.model.embedding_scale = 0.02
   config.model.kernel_scale = 0.02
-  config.remat.layers = 1
-  config.remat.keep = KEPT[size]
+  config.train.accumulate = MICRO_BATCHES[size]
   config.update_from_flattened_dict(keys)
+  if not config.remat.layers:
+    config.model.unroll = config.model.layers
 
   config.optimizer.learning_rate = 1e-3 if size == '340m' else 4e-4
   config.optimizer.b2 = 0.95
@@ -116,8 +117,6 @@ def _mamba2(width):
     'cell.norm_scale': True,
     'cell.norm_epsilon': 1e-5,
     'recurrence.impl': 'pallas',
-    # Its outputs are wide, and are computed again fast.
-    'remat.keep': ('projection',) if width < SIZES['1b3'] else (),
   }
 
 
@@ -159,6 +158,11 @@ def _rwkv7(width):
     'cell.shared_gate': True,
     'cell.value_residual': True,
     'recurrence.impl': 'pallas',
+    'train.accumulate': 1,
+    'remat.layers': 1,
+    'remat.keep': ('recurrence',)
+    if width == SIZES['1b3']
+    else ('projection', 'recurrence', 'hidden'),
   }
 
 
@@ -167,6 +171,7 @@ def _transformer(width):
     'cell.heads': width // 64,
     'cell.head_width': 64,
     'recurrence.impl': 'cudnn',
+    'train.accumulate': 2,
   }
 
 

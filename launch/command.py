@@ -32,6 +32,7 @@ from rnn_jax import errors
 from rnn_jax.system import activity
 from rnn_jax.system import compile_cache
 from rnn_jax.system import environment
+from rnn_jax.system import gpu_memory
 from rnn_jax.system import shipped
 from rnn_jax.system import signal_thread
 from rnn_jax.system import streams
@@ -277,12 +278,18 @@ def import_modules(names):
 def _pass_memory():
   """Passes the memory flags to XLA, which reads them when it finds a GPU.
 
+  The compiler reads the fraction for a --target that isn't attached, too.
+
   Raises:
     InputError: a memory flag without a GPU, or a fraction outside (0, 1].
   """
-  share = MEMORY_FRACTION.value
-  for flag in (MEMORY_FRACTION, PREALLOCATE):
-    if flag.value is not None and not any(map(os.path.exists, GPUS)):
+  share, attached = MEMORY_FRACTION.value, any(map(os.path.exists, GPUS))
+  target = flags.FLAGS['target'].value if 'target' in flags.FLAGS else ''
+  for flag, gpu in (
+    (MEMORY_FRACTION, attached or target),
+    (PREALLOCATE, attached),
+  ):
+    if flag.value is not None and not gpu:
       raise errors.InputError(
         f"--{flag.name}={flag.value}: the flag sets a GPU's memory, and "
         'there is no GPU here: leave it out'
@@ -293,8 +300,8 @@ def _pass_memory():
         f'--memory_fraction={share}: give a fraction in (0, 1]'
       )
     # Both names in one environment are an error.
-    os.environ.pop('XLA_PYTHON_CLIENT_MEM_FRACTION', None)
-    os.environ['XLA_CLIENT_MEM_FRACTION'] = str(share)
+    os.environ.pop(gpu_memory.FRACTIONS[1], None)
+    os.environ.update(gpu_memory.variables(share, os.environ))
   if PREALLOCATE.value is not None:
     text = str(PREALLOCATE.value).lower()
     os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = text

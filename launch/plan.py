@@ -46,6 +46,7 @@ def main(argv):
   from rnn_jax import errors
   from rnn_jax.planning import answer
   from rnn_jax.planning import plan
+  from rnn_jax.planning import predict
   from rnn_jax.planning import program
   from rnn_jax.profiling import workload
   from rnn_jax.system import devices
@@ -56,6 +57,11 @@ def main(argv):
   if not 0 < EFFICIENCY.value <= 1:
     raise errors.InputError(
       f'--efficiency={EFFICIENCY.value}: give a fraction in (0, 1]'
+    )
+  if command.MEMORY_FRACTION.value is not None:
+    raise errors.InputError(
+      f'--memory_fraction={command.MEMORY_FRACTION.value}: a plan uses '
+      f'{predict.USABLE:.0%} of the memory: leave it out'
     )
   devices.check(TARGET.value)
   if CONFIRM.value and TARGET.value != 'cpu':

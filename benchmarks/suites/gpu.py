@@ -187,7 +187,8 @@ def _large(quick):
       'config': ['large', name, large.small(name) if quick else {}],
       'rows': 2 if quick else large.ROWS,
     }
-    yield _case(f'{LARGE}{name}', 'suites.gpu.step', size, REPEATS)
+    made = _case(f'{LARGE}{name}', 'suites.gpu.step', size, REPEATS)
+    yield dataclasses.replace(made, environment=large.ENVIRONMENT)
 
 
 def _checks(quick):

@@ -13,7 +13,6 @@ allocates from, which the environment sets.
 
 import contextlib
 import json
-import os
 import pathlib
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from rnn_jax import config as config_lib
 from rnn_jax import errors
 from rnn_jax.profiling import workload as workload_lib
 from rnn_jax.system import files
+from rnn_jax.system import gpu_memory
 from rnn_jax.system import host
 from rnn_jax.system import subprocesses
 from rnn_jax.system import target
@@ -35,8 +35,6 @@ STEPS = 2
 PAUSE = 0.2  # seconds between steps
 TIMEOUT = 1800  # seconds
 LONGEST = 300  # characters of an error
-POOL = 0.75  # of a GPU, unless a variable says otherwise
-FRACTIONS = 'XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_MEM_FRACTION'
 
 
 class Trial(NamedTuple):
@@ -60,8 +58,9 @@ def device_budget() -> batch_size.Budget:
     InputError: it doesn't say.
   """
   if gpu := target.used():
+    share = gpu_memory.fraction()
     return batch_size.Budget(
-      int(POOL * gpu.memory), f'{POOL:.0%} of an {gpu.title}'
+      int(share * gpu.memory), f'{share:.0%} of an {gpu.title}'
     )
   stats = jax.local_devices()[0].memory_stats()
   if stats and 'bytes_limit' in stats:
@@ -131,11 +130,10 @@ def _environment(budget):
   if jax.default_backend() == 'cpu':
     # As launchers do: each further arena reserves 64 MiB of address space.
     return variables | {'MALLOC_ARENA_MAX': '1'}
-  given = next(filter(None, map(os.environ.get, FRACTIONS)), POOL)
-  fraction = float(given) * budget.bytes / device_budget().bytes
-  for name in FRACTIONS:
+  share = gpu_memory.fraction() * budget.bytes / device_budget().bytes
+  for name in gpu_memory.FRACTIONS:
     variables.pop(name, None)
-  variables[FRACTIONS[0]] = f'{fraction:.6f}'
+  variables |= gpu_memory.variables(round(share, 6), variables)
   variables['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'true'
   return variables
 

@@ -281,6 +281,7 @@ def settle(monkeypatch, gpu, **values):
   names = 'XLA_CLIENT_MEM_FRACTION', 'XLA_PYTHON_CLIENT_PREALLOCATE'
   for name in names:
     monkeypatch.setenv(name, 'before')
+  monkeypatch.setenv('XLA_FLAGS', '--theirs')
   monkeypatch.setenv('XLA_PYTHON_CLIENT_MEM_FRACTION', '.3')
   monkeypatch.setattr(command, 'GPUS', ('/dev/null',) if gpu else ())
   with flagsaver.flagsaver(**values):
@@ -292,6 +293,9 @@ def test_memory_flags_become_what_xla_reads(monkeypatch):
   assert settle(monkeypatch, False) == ['before', 'before']
   found = settle(monkeypatch, True, memory_fraction=0.5, preallocate=False)
   assert found == ['0.5', 'false']
+  # The compiler plans with .8 of the memory, times so many per cent.
+  limit = '--xla_gpu_memory_limit_slop_factor=62'
+  assert os.environ['XLA_FLAGS'] == f'{limit} --theirs'
   assert 'XLA_PYTHON_CLIENT_MEM_FRACTION' not in os.environ
   assert settle(monkeypatch, True, preallocate=True) == ['before', 'true']
 

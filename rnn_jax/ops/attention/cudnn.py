@@ -4,7 +4,8 @@ Nothing falls back to them or from them: `check` refuses what they can't
 compute. The kernel itself masks rows without resets or a past, with or without
 a window. Several documents in one row, and steps after a past, need a mask of
 B L S numbers for all heads. In training cuDNN wants its sides to be even, and
-an odd one gets a step that nobody sees.
+an odd one gets a step that nobody sees. Without a past that mask is below the
+diagonal, and the kernel skips what is above it.
 """
 
 from typing import NoReturn
@@ -68,11 +69,17 @@ def attend_masked(
 ) -> jax.Array:
   """Returns y_BxLxHxP of queries that attend where `seen_BxLxS`."""
   length = q_BxLxHxK.shape[1]
+  begins = length == k_BxSxHxK.shape[1]  # after no past
   q, k, v, seen = map(_even, (q_BxLxHxK, k_BxSxHxK, v_BxSxHxP, seen_BxLxS))
   if seen.shape[2] % 2:
     seen = jnp.pad(seen, ((0, 0), (0, 0), (0, 1)))
   y = jax.nn.dot_product_attention(
-    q, k, v, mask=jnp.expand_dims(seen, 1), implementation='cudnn'
+    q,
+    k,
+    v,
+    mask=jnp.expand_dims(seen, 1),
+    is_causal=begins,
+    implementation='cudnn',
   )
   return y[:, :length]
 

@@ -43,10 +43,21 @@ def _asked(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ('window', 'resets'), ((3, False), (L - 1, False), (3, True), (4, True))
+  ('window', 'resets', 'middle'),
+  (
+    (3, False, 4),
+    (L - 1, False, 4),
+    (3, True, 4),
+    (4, True, 4),
+    (
+      1,
+      True,
+      5,
+    ),  # the second part sees as many keys as it has steps, made even
+  ),
 )
 def test_masks_and_windows_are_those_of_the_other_implementations(
-  asked, window, resets
+  asked, window, resets, middle
 ):
   starts = np.zeros((B, L), np.int32)
   starts[1, 4] = 1
@@ -65,11 +76,14 @@ def test_masks_and_windows_are_those_of_the_other_implementations(
 
   got, want = (
     jax.jit(run, static_argnums=(0, 1))(impl, bounds)
-    for impl, bounds in (('cudnn', (0, 4, L)), ('exact', (0, L)))
+    for impl, bounds in (('cudnn', (0, middle, L)), ('exact', (0, L)))
   )
   np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE)
   # Only rows that start here and hold one document need no mask.
   fresh = [options for options in asked if 'mask' not in options]
+  masked = [options for options in asked if 'mask' in options]
+  causal = {options['is_causal'] for options in masked}
+  assert causal == ({True, False} if resets else {False})
   windows = {options['local_window_size'] for options in fresh}
   # Of parts of 4 and 6 steps, a window of 3 cuts something off the second.
   cuts = {None, (3, 0)} if window == 3 else {None}
