@@ -40,6 +40,21 @@ SMALL = {  # the widths of heads stay
   'model.unroll': 2,
   'train.accumulate': 1,
 }
+# Other ways to compute the step of one model, by the keys that they change.
+STEP = 'gated_deltanet_1b3'
+WAYS = {
+  'micro-batches, scanned': {
+    'model.unroll': 1,
+    'remat.layers': 1,
+    'remat.keep': ('matmuls', 'recurrence'),
+  },
+  'one batch, scanned': {
+    'model.unroll': 1,
+    'train.accumulate': 1,
+    'remat.layers': 1,
+    'remat.keep': ('recurrence',),
+  },
+}
 PARTS = (  # of kernel_times.PARTS, in a table
   'matmuls',
   'recurrence',
@@ -74,10 +89,12 @@ def cases(quick: bool) -> list[case.Case]:
     for name in names
     if name.endswith(SIZES[1])
   ]
-  return [
-    predicted(name, label, mesh, quick)
-    for name, label, mesh in meshes[: 1 if quick else None]
+  listed = [predicted(*one, quick) for one in meshes]
+  listed += [
+    predicted(STEP, f', {way}', {'data': 1}, quick, changes)
+    for way, changes in WAYS.items()
   ]
+  return listed[: 1 if quick else None]
 
 
 def small(name: str) -> dict[str, Any]:
@@ -87,20 +104,25 @@ def small(name: str) -> dict[str, Any]:
 
 
 def predicted(
-  name: str, label: str, mesh: dict[str, int], quick: bool
+  name: str,
+  label: str,
+  mesh: dict[str, int],
+  quick: bool,
+  changes: dict[str, Any] | None = None,
 ) -> case.Case:
-  """The case of a config of configs/large.py on a mesh."""
+  """The case of a config of configs/large.py on a mesh, with changed keys."""
   devices = 1
   for size in mesh.values():
     devices *= size
   # Heads that devices share have norms without a scale, as all would share it.
   of_mesh = {'cell.norm_scale': False} if mesh.get('tensor', 1) > 1 else {}
+  changes = of_mesh | (changes or {}) | (small(name) if quick else {})
   rows = ROWS * devices
   return case.Case(
     f'{name}{label}',
     'suites.large.step',
     {
-      'config': ['large', name, of_mesh | (small(name) if quick else {})],
+      'config': ['large', name, changes],
       'mesh': mesh,
       'rows': 2 * devices if quick else rows,
       'target': TARGET,
@@ -184,6 +206,12 @@ def report(rows: tables.Rows, plots: plots_lib.Plots) -> tables.Report:
       yield tables.by_row('model', some, COLUMNS | others)
       yield 'Milliseconds of a step by its parts, predicted:'
       yield tables.by_row('model', some, {x: _part(x) for x in PARTS})
+  ways = {'as configured': good.get(STEP)} | {
+    way: good.get(f'{STEP}, {way}') for way in WAYS
+  }
+  if all(ways.values()):
+    yield f'**{STEP}**, other ways to compute its step: predicted.'
+    yield tables.by_row('step', ways, COLUMNS)
   eight = {
     name.removesuffix(EIGHT): row
     for name, row in good.items()
@@ -227,7 +255,7 @@ def rate(row: tables.Row) -> float:
 COLUMNS = {
   'parameters': lambda row: f'{row["parameters"]:,}',
   'memory': _memory,
-  'stored': lambda row: ', '.join(row['kept']),
+  'stored': lambda row: ', '.join(row['kept']) or 'all',
   'tokens/s, predicted': lambda row: tables.rate(rate(row)),
   'at the limit': _at_limit,
   'MFU': lambda row: f'{row["predicted"]["mfu"]:.0%}',
