@@ -14,15 +14,17 @@ the text's beginning on, hence equal states, to the last bit. States at the ends
 of the largest chunks and of segments are worth keeping: other texts that begin
 in the same way have the same ones.
 
-While rows wait for their next token, a largest chunk is read in pieces of the
-size below it, if `check` has found that its bits are the same either way: where
-a recurrence advances step by step, or in blocks that divide a piece, they are.
+While rows wait for their next token, a largest chunk may be read in pieces of
+the size below it, if `check` has found that its bits are the same either way:
+where a recurrence advances step by step, or in blocks that divide a piece, they
+are.
 """
 
 import collections
 import dataclasses
 import functools
 import hashlib
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -38,7 +40,7 @@ from rnn_jax.serving import prefixes
 from rnn_jax.serving import served as served_lib
 from rnn_jax.serving import work
 
-SIZES = 16, 64, 256
+SIZES = 16, 32, 128
 SAMPLES = 3  # that check an engine's slots
 
 
@@ -225,19 +227,19 @@ class Reader:
     )
 
   def advance(
-    self, weights: decode.Weights, current: Reading, briefly: bool = False
+    self, weights: decode.Weights, current: Reading, enough: float = math.inf
   ) -> bool:
     """Reads one chunk, or a piece of it. Returns whether all has been read.
 
     Args:
       weights: what the model computes with.
       current: what is read.
-      briefly: whether rows wait, so that a piece is enough.
+      enough: tokens; of a longer chunk a piece is read.
     """
     if current.chunks:
       chunk, adapter = current.chunks[0], current.job.adapter
       tokens = chunk.tokens[current.begun :]
-      if self.piece and (briefly or current.begun):
+      if self.piece and (len(tokens) > enough or current.begun):
         tokens = tokens[: self.piece]
       current.entry = self.read(weights, current.entry, tokens, adapter)
       self.tokens += len(tokens)

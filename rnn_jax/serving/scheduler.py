@@ -3,14 +3,16 @@
     queue -> read, chunk by chunk -> slot: one token per step -> reply
 
 One thread does all of it. Between two calls that make tokens one chunk is read,
-or a piece of one while most slots write, and more while slots are free, for the
-free slots' share of `read_seconds`: a prompt of any length delays the others'
-next token by no more. Where no slot writes there is no such token, and a burst
-is read for longer: rows that begin together share their steps. While the device
-makes the next tokens, the host delivers those before.
+or a piece of one while most slots write and a call makes few tokens, and more
+while slots are free, for the free slots' share of `read_seconds`: a prompt of
+any length delays the others' next token by no more. Where no slot writes there
+is no such token, and a burst is read for longer: rows that begin together share
+their steps. While the device reads or makes tokens, the host prepares the next
+chunk or delivers the tokens before.
 """
 
 import collections
+import math
 import time
 
 import jax
@@ -27,6 +29,7 @@ from rnn_jax.serving import states
 from rnn_jax.serving import work
 
 IDLE = 10  # times read_seconds, for reading while no slot writes
+SHARE = 0.5  # of a call's tokens: enough to read before it if most slots write
 READY = 4  # requests that are read ahead of a free slot
 LATER = 64  # replies that wait to be read; older ones are forgotten
 RECENT = 1024  # requests that the latencies are of
@@ -209,10 +212,14 @@ class Scheduler:
     share = 1 - used if used else IDLE
     end = time.monotonic() + self._read_seconds * share
     did_read = read = self._read_chunk()
+    before = None
     while read and not read.job.done:  # a reply that is read again can wait
       if self.slots.used + len(self._ready) >= len(self.slots.rows):
         break
-      jax.block_until_ready(read.entry.logits_1xV)
+      latest = read.entry.logits_1xV
+      # Unless a row waits, one chunk is read while the next is prepared.
+      jax.block_until_ready(latest if used else before)
+      before = latest
       read = time.monotonic() < end and self._read_chunk()
     return bool(did_read)
 
@@ -222,8 +229,10 @@ class Scheduler:
     current = self._current
     if current is None:
       return None
-    most_write = 2 * self.slots.used > len(self.slots.rows)
-    if self.reader.advance(self.served.weights, current, most_write):
+    enough, used = math.inf, self.slots.used
+    if 2 * used > len(self.slots.rows):
+      enough = SHARE * used * self.slots.next_steps
+    if self.reader.advance(self.served.weights, current, enough):
       self._current = None
       current.done(current)
     return current

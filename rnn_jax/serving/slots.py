@@ -126,6 +126,12 @@ class Slots:
     return bool(self._table.constrained_B.any())
 
   @property
+  def next_steps(self) -> int:
+    """How many steps the next call makes, at most."""
+    # The host says what constrained rows may choose after a step.
+    return 1 if self.constrained else self._most
+
+  @property
   def compiled(self) -> int:
     """How many programs there are."""
     drafting = sum(each.draft is not None for each in self._programs)
@@ -295,8 +301,7 @@ class Slots:
       table = sampling.Rows(*(x[: program.width] for x in self._table))
       packed = sampling.pack(table)  # a copy, which the device may keep
       self._table_on_device = jax.device_put(packed, self._device)
-    # The host says what constrained rows may choose after a step.
-    count = 1 if self.constrained else min(self._most, max(left))
+    count = min(self.next_steps, max(left))
     begin = self._begin_drafts if self._drafting else self._begin_steps
     produced, runs = begin(program, weights, count, max(left))
     self._begun = produced, [*self.rows], runs, program

@@ -583,7 +583,7 @@ def test_prompts_of_others_wait_for_one_chunk_at_most(served):
   served.step()
 
 
-def test_large_chunks_are_read_in_pieces_while_most_slots_write():
+def test_large_chunks_are_read_in_pieces_while_most_slots_write(monkeypatch):
   """And the bits are those of whole chunks."""
   source = models.generator()
   prompt = models.ask('abcdefgh ' * 5, max_new_tokens=6, seed=3)
@@ -601,6 +601,13 @@ def test_large_chunks_are_read_in_pieces_while_most_slots_write():
   assert models.record(handle) == wanted
   # Two calls for each of five largest chunks, and some to write.
   assert served.stats().calls - calls >= 2 * 5
+  # A call of enough tokens is delayed by a whole chunk.
+  monkeypatch.setattr(scheduler, 'SHARE', 1.0)
+  calls = served.stats().calls
+  again = models.submit(served, prompt)
+  models.finish(served, [again])
+  assert models.record(again) == wanted
+  assert served.stats().calls - calls < 2 * 5
   models.finish(served, others)
 
 
