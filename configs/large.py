@@ -42,7 +42,7 @@ from rnn_jax import errors
 SIZES = {'340m': 1024, '1b3': 2048}  # the model's width
 VOCABULARY = 32_000
 LENGTH, ROWS = 4096, 16  # tokens of a row, rows of a step
-# Of a step: all activations of one fit the memory.
+# Of a step: the activations of one fit in memory.
 MICRO_BATCHES = {'340m': 2, '1b3': 4}
 
 
@@ -143,6 +143,9 @@ def _kda(width):
 
 
 def _rwkv7(width):
+  kept = ('recurrence',)
+  if width < SIZES['1b3']:
+    kept = ('projection', 'recurrence', 'hidden')
   return 'rwkv7', {
     'model.norm': 'layer',
     'model.norm_scale': False,
@@ -160,9 +163,7 @@ def _rwkv7(width):
     'recurrence.impl': 'pallas',
     'train.accumulate': 1,
     'remat.layers': 1,
-    'remat.keep': ('recurrence',)
-    if width == SIZES['1b3']
-    else ('projection', 'recurrence', 'hidden'),
+    'remat.keep': kept,
   }
 
 
