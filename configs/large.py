@@ -31,7 +31,7 @@ Weights, gradients and both moments are float32, products bfloat16. Moments of
 one byte leave more memory on one GPU: --config.optimizer.moments=int8. Layers
 are unrolled, and a step runs in micro-batches that are small enough to store
 all activations: nothing is computed again, and nothing copied into arrays of
-all layers. RWKV-7 would take minutes to compile so, and recomputes its layers.
+all layers. RWKV-7 takes too long to compile so, and recomputes its layers.
 The loss holds a block of logits at a time. 1.3 billion parameters need up to 73
 of 80 GiB: --memory_fraction=0.95 lets the compiler plan with that much.
 """

@@ -38,7 +38,7 @@ SMALL = {  # the widths of heads stay
   'cell.heads': 2,
   'data.vocabulary': 512,
   'model.unroll': 2,
-  'train.accumulate': 1,
+  'train.accumulate': 2,
 }
 # Other ways to compute the step of one model, by the keys that they change.
 STEP = 'gated_deltanet_1b3'

@@ -5,7 +5,7 @@ boundary ends one; in others all of a text is one. From its beginning, a segment
 is read as the largest chunks of fixed sizes that fit, and its last tokens, too
 few for the smallest size, step by step:
 
-    sizes 16, 64:   150 tokens = 64 + 64 + 16 + 6 steps
+    sizes 16, 32, 128:   150 tokens = 128 + 16 + 6 steps
 
 Each chunk is one call of a program for one row, whose matrices are summed with
 those of its adapter (inference/row_adapters.py). Its key is a chained digest,

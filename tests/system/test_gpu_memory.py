@@ -1,4 +1,4 @@
-"""What XLA and its compiler are told of a GPU's memory."""
+"""The variables that set how much of a GPU's memory XLA uses."""
 
 from rnn_jax.system import gpu_memory
 
