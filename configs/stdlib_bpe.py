@@ -38,6 +38,7 @@ def get_config():
   config.optimizer.multipliers = (('embedding/.*', 30.0),)
   config.optimizer.preconditioning = 'aol'
   config.optimizer.newton_schulz_steps = 3
+  config.optimizer.newton_schulz_format = 'bfloat16'
   config.schedule.name = 'linear'
   config.schedule.final_learning_rate = 0.0
 

@@ -122,8 +122,7 @@ def cap(z_BxLxV: jax.Array, limit: float) -> jax.Array:
 def _sums(x, kernel, bias, targets, weights, options):
   def add(total, begin, length):
     part = _cut((x, targets, weights), begin, length)
-    z, values = _values(kernel, bias, part, options)
-    del z
+    *_, values = _values(kernel, bias, part, options)
     return _added(total, values, part[2], begin)
 
   return _over_blocks(add, _zeros(weights), weights, kernel, options)
@@ -134,8 +133,8 @@ def _forward(x, kernel, bias, targets, weights, options):
     # A block's gradient overwrites the block.
     total, d_x, d_kernel, d_bias, losses = carry
     part = _cut((d_x, targets, weights), begin, length)
-    z, values = _values(kernel, bias, part, options)
-    d_z = _logit_gradients(z, values, part, options)
+    z, exponentials, values = _values(kernel, bias, part, options)
+    d_z = _logit_gradients(z, exponentials, values, part, options)
     d_part = _dot(d_z, kernel, ((2,), (1,)), options)
     d_kernel = d_kernel + _dot(part[0], d_z, ((0, 1), (0, 1)), options)
     # Both read the block before it is overwritten: else XLA copies all of d_x.
@@ -186,24 +185,27 @@ class _Values(NamedTuple):
   nats: jax.Array
   hits: jax.Array
   lse: jax.Array
+  denominator: jax.Array  # the sum of the exponentials below
 
 
 def _values(kernel, bias, part, options):
-  """Returns (logits in float32, _Values)."""
+  """Returns (logits in float32, exp of them less their largest, _Values)."""
   x, targets, _ = part
   z = _dot(x, kernel, ((2,), (0,)), options)
   z = cap(z + bias.astype(jnp.float32)[None, None], options.cap)
   axis, V = options.axis, z.shape[-1] * _shards(options)
   largest = jnp.max(z, -1)
   largest = jax.lax.pmax(largest, axis) if axis else largest
+  exponentials = jnp.exp(z - largest[..., None])
   sums_V = {
-    'denominator': jnp.sum(jnp.exp(z - largest[..., None]), -1),
+    'denominator': jnp.sum(exponentials, -1),
     'target': _target_logits(z, targets, options),
   }
   if options.label_smoothing:
     sums_V['total'] = jnp.sum(z, -1)
   sums_V = jax.lax.psum(sums_V, axis) if axis else sums_V
-  lse, target = largest + jnp.log(sums_V['denominator']), sums_V['target']
+  denominator, target = sums_V['denominator'], sums_V['target']
+  lse = largest + jnp.log(denominator)
   loss = nats = lse - target
   if smoothing := options.label_smoothing:
     uniform = lse - sums_V['total'] / V
@@ -211,7 +213,7 @@ def _values(kernel, bias, part, options):
   if options.z_loss:
     loss = loss + options.z_loss * lse**2
   hits = (target >= largest).astype(jnp.float32)
-  return z, _Values(loss, nats, hits, lse)
+  return z, exponentials, _Values(loss, nats, hits, lse, denominator)
 
 
 def _shards(options):
@@ -236,13 +238,14 @@ def _target_logits(z, targets, options):
   return jnp.where(is_local, target, 0.0)
 
 
-def _logit_gradients(z, values, part, options):
+def _logit_gradients(z, exponentials, values, part, options):
   """Returns the gradient of the block's weighted loss by x W + b."""
   _, targets, weights = part
   smoothing, V = options.label_smoothing, z.shape[-1] * _shards(options)
-  probability = jnp.exp(z - values.lse[..., None])
+  factor = 1 / values.denominator
   if options.z_loss:
-    probability = probability * (1 + 2 * options.z_loss * values.lse)[..., None]
+    factor = factor * (1 + 2 * options.z_loss * values.lse)
+  probability = exponentials * factor[..., None]
   ids = _first(z, options) + jnp.arange(z.shape[-1])
   is_target = targets[..., None] == ids[None, None]
   wanted = jnp.where(is_target, 1 - smoothing, 0.0) + smoothing / V

@@ -3,31 +3,20 @@
     m_t = b1 m_{t-1} + (1 - b1) g_t
     d_t = m_t / (1 - b1^t), with `optimizer.nesterov`
           b1 m_t / (1 - b1^{t+1}) + (1 - b1) g_t / (1 - b1^t)
-    X_0 = d_t / |d_t|
-    X_i = a X_{i-1} + (b A + c A^2) X_{i-1},  A = X_{i-1} X_{i-1}^T,  i = 1 .. n
     p_t = p_{t-1} - rate (.2 sqrt(max(rows, columns)) X_n
                           + weight_decay p_{t-1})
 
-with n = `optimizer.newton_schulz_steps` and (a, b, c) = (3.4445, -4.775,
-2.0315): X_n has approximately the singular vectors of d_t, with singular values
-near 1. The factor before it gives X_n the mean square of AdamW's updates, so
-that one rate serves both. `optimizer.preconditioning` names the norm |d_t|:
-
-    frobenius  the root of the sum of the squares of all singular values
-    spectral   the largest singular value, which takes a decomposition
-    schatten   the fourth root of the sum of their fourth powers
-    aol        row by row of the shorter side: the root of sum_j |D D^T|_ij
-
-The smaller it is, the nearer to 1 are the singular values of X_0, which are at
-most 1 with any of them; fewer steps then do.
+X_n, by ops/newton_schulz.py in n = `optimizer.newton_schulz_steps` steps, has
+approximately the singular vectors of d_t, with singular values near 1. The
+factor before it gives it the mean square of AdamW's updates, so that one rate
+serves both.
 
 Matrices are the kernels between the embedding and the head, each layer's
 separately. A kernel that computes several projections (queries, keys, gates) is
 one matrix.
 Sources: Jordan et al., "Muon: An optimizer for hidden layers in neural
 networks", 2024; Liu et al., "Muon is Scalable for LLM Training", 2025, for the
-factor; Boissin et al., "Turbo-Muon: Accelerating Orthogonality-Based
-Optimization with Pre-Conditioning", 2025, for 'aol'.
+factor.
 """
 
 import dataclasses
@@ -38,6 +27,7 @@ import jax
 import optax
 
 from rnn_jax import config as config_lib
+from rnn_jax.ops import newton_schulz
 from rnn_jax.training import optimizer
 from rnn_jax.training.optimizers import base
 
@@ -51,9 +41,13 @@ class Config(base.Adam):
 
   nesterov: bool = False  # the momentum of matrices looks ahead
   newton_schulz_steps: int = config_lib.option(5, minimum=1, maximum=20)
+  # The factors of their products.
+  newton_schulz_format: str = config_lib.option(
+    'float32', choices=('float32', 'bfloat16')
+  )
   # By what a matrix is divided before them.
   preconditioning: str = config_lib.option(
-    'frobenius', choices=('frobenius', 'spectral', 'schatten', 'aol')
+    'frobenius', choices=newton_schulz.NORMS
   )
 
 
@@ -65,16 +59,27 @@ def make(
   def dimensions(params):
     return jax.tree.map(lambda x: MATRIX, params)
 
+  def orthogonalized(x):
+    return (RMS * math.sqrt(max(x.shape[-2:]))) * newton_schulz.orthogonalized(
+      x,
+      options.newton_schulz_steps,
+      options.preconditioning,
+      options.newton_schulz_format,
+    )
+
+  # The momentum d_t alone: after no steps, 'aol' has divided by nothing.
+  momentum = optax.contrib.scale_by_muon(
+    ns_steps=0,
+    beta=options.b1,
+    nesterov=options.nesterov,
+    preconditioning='aol',
+    weight_dimension_numbers=dimensions,
+  )
   matrices = optax.chain(
-    optax.contrib.scale_by_muon(
-      ns_steps=options.newton_schulz_steps,
-      beta=options.b1,
-      eps=options.eps,
-      nesterov=options.nesterov,
-      preconditioning=options.preconditioning,
-      weight_dimension_numbers=dimensions,
+    momentum,
+    optax.stateless(
+      lambda updates, params: jax.tree.map(orthogonalized, updates)
     ),
-    optax.stateless(lambda updates, params: jax.tree.map(_sized, updates)),
   )
   others = optax.scale_by_adam(options.b1, options.b2, options.eps)
   return optax.chain(
@@ -82,10 +87,6 @@ def make(
     optimizer.decayed(options),
     optimizer.scaled(options, rate),
   )
-
-
-def _sized(x):
-  return RMS * math.sqrt(max(x.shape[-2:])) * x
 
 
 def _kinds(stacked):
