@@ -29,7 +29,27 @@ from rnn_jax.models import series_labels
 PyTree = Any
 
 
-class Ensemble(series.Forecaster):
+class _Members:
+  """What both kinds have: the parameters and the states of M models."""
+
+  member: list
+
+  @nn.nowrap
+  def logical_axes(self) -> dict[str, str]:
+    """Returns the logical axes of the parameters by path."""
+    own = super().logical_axes()  # type: ignore[misc]
+    return {f'member_*/{path}': x for path, x in own.items()}
+
+  def init_state(self, B: int) -> PyTree:
+    """Returns the states before a series, for B rows."""
+    return tuple(each.init_state(B) for each in self.member)
+
+  def state_axes(self) -> PyTree:
+    """Returns the logical axes of the states, a tree like them."""
+    return tuple(each.state_axes() for each in self.member)
+
+
+class Ensemble(_Members, series.Forecaster):
   """M forecasters; see the module's docstring."""
 
   members: int = 2
@@ -42,19 +62,6 @@ class Ensemble(series.Forecaster):
   def features_width(self) -> int:
     """D of the head's inputs: those of all members, one after another."""
     return self.members * self.config.width
-
-  def logical_axes(self) -> dict[str, str]:
-    """Returns the logical axes of the parameters by path."""
-    own = super().logical_axes()
-    return {f'member_*/{path}': x for path, x in own.items()}
-
-  def init_state(self, B: int) -> PyTree:
-    """Returns the states before a series, for B rows."""
-    return tuple(each.init_state(B) for each in self.member)
-
-  def state_axes(self) -> PyTree:
-    """Returns the logical axes of the states, a tree like them."""
-    return tuple(each.state_axes() for each in self.member)
 
   def features(
     self,
@@ -97,7 +104,7 @@ class Ensemble(series.Forecaster):
     ]
 
 
-class Labellers(series_labels.Labeller):
+class Labellers(_Members, series_labels.Labeller):
   """M models of labelled series; see the module's docstring."""
 
   members: int = 2
@@ -105,20 +112,6 @@ class Labellers(series_labels.Labeller):
   def setup(self) -> None:
     own = _fields(self, series_labels.Labeller)
     self.member = [series_labels.Labeller(**own) for _ in range(self.members)]
-
-  @nn.nowrap
-  def logical_axes(self) -> dict[str, str]:
-    """Returns the logical axes of the parameters by path."""
-    own = super().logical_axes()
-    return {f'member_*/{path}': x for path, x in own.items()}
-
-  def init_state(self, B: int) -> PyTree:
-    """Returns the states before B series."""
-    return tuple(each.init_state(B) for each in self.member)
-
-  def state_axes(self) -> PyTree:
-    """Returns the logical axes of the states, a tree like them."""
-    return tuple(each.state_axes() for each in self.member)
 
   def pooled(
     self,
