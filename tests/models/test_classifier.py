@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import classifier
 from rnn_jax.ops import pooling
 from tests.support import draws
@@ -27,7 +28,9 @@ def build(pooling_name, evidence):
   raw.data.classes = ('bad', 'fair', 'good')
   raw.model.layers = 1
   raw.recurrence.chunk_length = 4  # compiles faster than 64
-  model = classifier.from_config(config_lib.parse(raw), VOCABULARY)
+  model = classifier.from_config(
+    config_lib.parse(raw), tokenizer_lib.Numbers(VOCABULARY)
+  )
   rng = np.random.default_rng(1)
   tokens = rng.integers(0, VOCABULARY, (B, L)).astype(np.int32)
   starts = np.zeros_like(tokens)
