@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
-from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.cells import base
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import classify
 from rnn_jax.interop import torch_cells
 from rnn_jax.models import classifier
