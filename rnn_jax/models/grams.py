@@ -38,7 +38,8 @@ class Grams(nn.Module):
       (self.buckets, self.width),
     )
     rows_BxLxM = jnp.asarray(rows(self.spelled, self.buckets))[tokens_BxL]
-    each = jnp.where(rows_BxLxM[..., None] < 0, 0.0, table[rows_BxLxM])
+    each = jnp.asarray(table)[rows_BxLxM]  # a caller's may be NumPy's
+    each = jnp.where(rows_BxLxM[..., None] < 0, 0.0, each)
     number_BxL = jnp.sum(rows_BxLxM >= 0, -1)
     return (
       jnp.sum(each, 2)
