@@ -217,7 +217,7 @@ class Svm(nn.Module):
       return None, []
     K, L = self.sizes.first, tokens_BxL.shape[1]
     read_BxM = jnp.concatenate([state.first_BxK, tokens_BxL], 1)
-    begins_BxL = jnp.arange(L)[None] - place_BxL  # below 0 if before these tokens
+    begins_BxL = jnp.arange(L)[None] - place_BxL  # below 0: before
     chosen = []
     for k in range(K):
       step_BxL = begins_BxL + k
