@@ -6,6 +6,10 @@ With task.svm a linear SVM, text_svm.py, has half of the vote:
 
     logits_t = log((softmax(logits_t) + softmax(svm_t)) / 2)
 
+or task.svm_share of it rather than half. With task.case it reads which tokens
+have capital letters, and all else reads tokens in lower case. With task.grams
+a token's embedding has that of its letters added, grams.py.
+
 Shapes: tokens BxL, logits BxLxC in float32, C classes. The logits of a step
 are those of the text so far; the state is constant in size. With
 model.bidirectional only a text's last step has its logits, and 'last' is the
@@ -20,6 +24,8 @@ import jax
 import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
+from rnn_jax.models import grams
 from rnn_jax.models import language_model
 from rnn_jax.models import text_svm
 from rnn_jax.ops import pooling
@@ -30,6 +36,7 @@ LOGICAL_AXES = {
   'head/kernel': '_x_',
   'head/bias': '_',
   'table/embedding': '_x_',
+  **{f'letters/{path}': x for path, x in grams.LOGICAL_AXES.items()},
   **{f'svm/{path}': x for path, x in text_svm.LOGICAL_AXES.items()},
 }
 
@@ -42,6 +49,9 @@ class Classifier(nn.Module):
   pooling: str
   evidence: bool = False  # whether there is a table of class logits per token
   linear: text_svm.Sizes | None = None  # of the linear SVM
+  share: float = 0.5  # of the vote, the linear SVM's
+  grams: int = 0  # buckets of embeddings of letters in a row
+  spelled: tuple[bytes, ...] = ()  # of each token, for these
 
   def setup(self) -> None:
     self.head = nn.Dense(self.classes)
@@ -57,6 +67,14 @@ class Classifier(nn.Module):
       )
     if self.linear:
       self.svm = text_svm.Svm(self.linear)
+    if self.grams:
+      options = self.body.config
+      self.letters = grams.Grams(
+        self.spelled,
+        self.grams,
+        options.embedding_width or options.width,
+        options.embedding_scale,
+      )
 
   @nn.nowrap
   def logical_axes(self) -> dict[str, str]:
@@ -86,7 +104,10 @@ class Classifier(nn.Module):
     that of the text so far, float32, BxLxD or BxLx3D.
     """
     inner, pool = state
-    inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL)
+    letters = self.letters(tokens_BxL) if self.grams else None
+    if self.linear and self.linear.case:
+      tokens_BxL = jnp.asarray(self.linear.case.lower, jnp.int32)[tokens_BxL]
+    inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL, letters)
     last = self._last(x, starts_BxL) if self._is_bidirectional else None
     pool, y = pooling.pool(pool, x, self.pooling, starts_BxL, last)
     return (inner, pool), x, y
@@ -134,7 +155,12 @@ class Classifier(nn.Module):
   ) -> tuple[PyTree, jax.Array]:
     """Returns (state, logits_BxLxC)."""
     state, _, logits = self.features(state, tokens_BxL, starts_BxL)
-    return state, vote(logits)
+    return state, self.vote(logits)
+
+  @nn.nowrap
+  def vote(self, each: tuple[jax.Array, ...]) -> jax.Array:
+    """Returns the logits ...xC of both together, as `features` has them."""
+    return vote(each, self.share)
 
   def text_head(
     self, x_BxLxD: jax.Array
@@ -146,32 +172,52 @@ class Classifier(nn.Module):
     return self.body.normalize(x_BxLxD), self.body.head_weights()
 
 
-def vote(each: tuple[jax.Array, ...]) -> jax.Array:
-  """Returns the logits ...xC of the mean probability, given those of each."""
+def vote(each: tuple[jax.Array, ...], share: float = 0.5) -> jax.Array:
+  """Returns the logits ...xC of the mean probability, given those of each.
+
+  Of two, `share` is the weight of the second one.
+  """
   if len(each) == 1:
     return each[0]
-  logp = [jax.nn.log_softmax(x.astype(jnp.float32)) for x in each]
-  return jax.nn.logsumexp(jnp.stack(logp), 0) - math.log(len(each))
+  weights = 1 - share, share
+  logp = [
+    jax.nn.log_softmax(x.astype(jnp.float32)) + math.log(weight)
+    for x, weight in zip(each, weights, strict=True)
+  ]
+  return jax.nn.logsumexp(jnp.stack(logp), 0)
 
 
-def from_config(config: config_lib.Config, vocabulary: int) -> Classifier:
-  """Returns the classifier of a config, for a vocabulary of that size.
+def from_config(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> Classifier:
+  """Returns the classifier of a config, for texts of that tokenizer.
 
   Raises:
     InputError: this device can't multiply in the config's number format.
   """
   task: Any = config.task  # the task's own Config
-  body = language_model.from_config(config, vocabulary)
+  body = language_model.from_config(config, tokenizer.size)
   return Classifier(
     body,
     len(config.data.classes),
     task.pooling,
     task.evidence > 0,
-    svm_sizes(config, vocabulary) if task.svm else None,
+    svm_sizes(config, tokenizer) if task.svm else None,
+    task.svm_share,
+    task.grams,
+    tokenizer.spelled if task.grams else (),
   )
 
 
-def svm_sizes(config: config_lib.Config, vocabulary: int) -> text_svm.Sizes:
+def svm_sizes(
+  config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> text_svm.Sizes:
   """Returns the sizes of a config's linear SVM."""
   task: Any = config.task
-  return text_svm.Sizes(vocabulary, task.pairs, len(config.data.classes))
+  return text_svm.Sizes(
+    tokenizer.size,
+    task.pairs,
+    len(config.data.classes),
+    task.openings,
+    text_svm.case_of(tokenizer.spelled) if task.case else None,
+  )

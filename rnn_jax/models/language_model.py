@@ -175,10 +175,14 @@ class LanguageModel(nn.Module):
     state: PyTree,
     tokens_BxL: jax.Array,
     starts_BxL: jax.Array | None = None,
+    added_BxLxD: jax.Array | None = None,
   ) -> tuple[PyTree, jax.Array]:
-    """Returns (state, the last block's outputs BxLxD)."""
+    """Returns (state, the last block's outputs BxLxD).
+
+    `added_BxLxD` is added to the embeddings.
+    """
     position, inner = state
-    position, x = self.read(position, tokens_BxL, starts_BxL)
+    position, x = self.read(position, tokens_BxL, starts_BxL, added_BxLxD)
     inner, x = self.stack(inner, x, starts_BxL)
     return (position, inner), x
 
@@ -187,12 +191,16 @@ class LanguageModel(nn.Module):
     position_B: PyTree,
     tokens_BxL: jax.Array,
     starts_BxL: jax.Array | None = None,
+    added_BxLxD: jax.Array | None = None,
   ) -> tuple[PyTree, jax.Array]:
     """Returns (position_B, the first block's inputs BxLxD).
 
-    `position_B` is the state of the positions, or None.
+    `position_B` is the state of the positions, or None; `added_BxLxD` is
+    added to the embeddings.
     """
     x = self.embed(tokens_BxL)
+    if added_BxLxD is not None:
+      x = x + added_BxLxD.astype(x.dtype)
     x = self.drop_tokens(x, deterministic=self._is_fixed)
     if self._has_positions:
       position_B, x = self.positions(position_B, x, starts_BxL)

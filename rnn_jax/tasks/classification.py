@@ -19,7 +19,8 @@ and Manning, "Baselines and Bigrams", 2012):
 
 With task.svm a linear SVM (models/text_svm.py) is fitted on the training
 texts first. Training leaves it as it is, and the objective is the network's by
-itself; the other sums are of the mean of both probabilities.
+itself; the other sums are of the mean of both probabilities, of which the
+SVM's counts task.svm_share.
 """
 
 import dataclasses
@@ -62,13 +63,23 @@ class Config(config_lib.Task):
   )
   # Initial weight of naive Bayes; 0: no evidence.
   evidence: float = config_lib.option(0.0, minimum=0, needs=POOLED)
-  # Of the loss of a linear SVM that has half of the vote; 0: none.
+  # Of the loss of a linear SVM that has a part of the vote; 0: none.
   svm: float = config_lib.option(
     0.0, minimum=0, needs=POOLED, excludes=UNSHARDED
   )
   # Buckets of its pairs of tokens.
   pairs: int = config_lib.option(
     2**16, minimum=1, maximum=2**24, needs='task.svm'
+  )
+  # Its pairs of the first words, up to that many, with each later token.
+  openings: int = config_lib.option(0, minimum=0, maximum=8, needs='task.svm')
+  # Whether only it tells capital letters from small ones.
+  case: bool = config_lib.option(False, needs='task.svm')
+  # Its part of the vote.
+  svm_share: float = config_lib.option(0.5, above=0, below=1, needs='task.svm')
+  # Buckets of embeddings of letters in a row, added to a token's; 0: none.
+  grams: int = config_lib.option(
+    0, minimum=0, maximum=2**24, needs=POOLED, excludes=UNSHARDED
   )
   # Weight of the text's loss.
   text_weight: float = config_lib.option(0.0, minimum=0, needs=POOLED)
@@ -122,7 +133,7 @@ class Task(base.Task):
   def __init__(
     self, config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
   ) -> None:
-    self.model = classifier.from_config(config, tokenizer.size)
+    self.model = classifier.from_config(config, tokenizer)
     self._config = config
     self._vocabulary = tokenizer.size
     self._text_weight = config.task.text_weight
@@ -154,7 +165,7 @@ class Task(base.Task):
       params = params | {'table': {'embedding': weighted}}
     if task.svm:
       texts, labels_N = _training_texts(corpus, data)
-      sizes = classifier.svm_sizes(self._config, self._vocabulary)
+      sizes = self.model.linear
       table = text_svm.fit(
         texts, labels_N, sizes, task.svm, self._class_weights
       )
@@ -176,7 +187,7 @@ class Task(base.Task):
     classes_BxL = batch.targets_BxL - self._vocabulary
     weights_BxL = batch.weights_BxL * (classes_BxL >= 0)
     rest = classes_BxL, weights_BxL, self._smoothing, self._class_weights
-    sums = class_sums(classifier.vote(each), *rest)
+    sums = class_sums(self.model.vote(each), *rest)
     if len(each) > 1:  # the SVM's part has no gradient
       sums['objective'] = class_sums(each[0], *rest)['objective']
     if self._text_weight:

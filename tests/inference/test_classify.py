@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import classify
 from rnn_jax.models import classifier
 from tests.support import tiny
@@ -21,7 +22,9 @@ def model_and_params():
   raw.data.classes = ('bad', 'fair', 'good')
   raw.model.update(layers=1, block='plain', mlp_width=0)
   raw.cell.update(preset='simple', heads=1)
-  model = classifier.from_config(config_lib.parse(raw), VOCABULARY)
+  model = classifier.from_config(
+    config_lib.parse(raw), tokenizer_lib.Numbers(VOCABULARY)
+  )
   state = model.apply({}, 1, method='init_state')
   tokens = np.zeros((1, 2), np.int32)
   init = jax.jit(lambda key: model.init(key, state, tokens)['params'])

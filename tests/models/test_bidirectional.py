@@ -9,6 +9,7 @@ import pytest
 
 from rnn_jax import config as config_lib
 from rnn_jax.cells import base
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.inference import classify
 from rnn_jax.interop import torch_cells
 from rnn_jax.models import classifier
@@ -149,7 +150,9 @@ def classify_with(cell):
   if cell == 'rwkv7':  # whose first layer's values go from layer to layer
     raw.cell.update(heads=2, key_width=4, value_width=4, rank=2)
     raw.cell.value_residual = True
-  model = classifier.from_config(config_lib.parse(raw), 11)
+  model = classifier.from_config(
+    config_lib.parse(raw), tokenizer_lib.Numbers(11)
+  )
   state = model.apply({}, 1, method='init_state')
   tokens = np.zeros((1, 2), np.int32)
   return model, draws.parameters(model.init, state, tokens)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rnn_jax import config as config_lib
+from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import classifier
 from rnn_jax.ops import pooling
 from tests.support import draws
@@ -27,7 +28,9 @@ def build(pooling_name, evidence):
   raw.data.classes = ('bad', 'fair', 'good')
   raw.model.layers = 1
   raw.recurrence.chunk_length = 4  # compiles faster than 64
-  model = classifier.from_config(config_lib.parse(raw), VOCABULARY)
+  model = classifier.from_config(
+    config_lib.parse(raw), tokenizer_lib.Numbers(VOCABULARY)
+  )
   rng = np.random.default_rng(1)
   tokens = rng.integers(0, VOCABULARY, (B, L)).astype(np.int32)
   starts = np.zeros_like(tokens)
@@ -73,3 +76,56 @@ def test_evidence_is_the_sum_over_the_tokens():
       before = 0 if starts[row, t] else evidence_sum[row, t - 1]
       evidence_sum[row, t] = before + table[tokens[row, t]]
   np.testing.assert_allclose(logits - rest, evidence_sum, rtol=1e-4, atol=1e-4)
+
+
+@functools.cache
+def build_with_all():
+  """With a linear SVM of openings and capitals, and with letters."""
+  raw = tiny.raw_config('unused')
+  raw.task.update(
+    name='classification', svm=1.0, svm_share=0.6, openings=2, case=True
+  )
+  raw.task.update(pairs=64, grams=50)
+  raw.data.classes = ('bad', 'fair', 'good')
+  raw.model.layers = 1
+  raw.recurrence.chunk_length = 4
+  tokenizer = tokenizer_lib.Characters('ABCDEabcde')
+  model = classifier.from_config(config_lib.parse(raw), tokenizer)
+  rng = np.random.default_rng(1)
+  tokens = rng.integers(0, tokenizer.size, (B, L)).astype(np.int32)
+  starts = np.zeros_like(tokens)
+  starts[:, 0] = starts[1, 4] = starts[2, 7] = 1
+  state = model.apply({}, B, method='init_state')
+  variables = draws.parameters(model.init, state, tokens[:, :1], starts[:, :1])
+  return model, variables, state, tokens, starts
+
+
+def test_parts_of_a_text_with_letters_and_openings_equal_the_whole():
+  model, variables, state, tokens, starts = build_with_all()
+  run = jax.jit(functools.partial(model.apply, variables))
+  _, whole = run(state, tokens, starts)
+  made = []
+  for part in (slice(0, 1), slice(1, 6), slice(6, L)):
+    state, logits = run(state, tokens[:, part], starts[:, part])
+    made.append(logits)
+  joined = np.concatenate(made, 1)
+  np.testing.assert_allclose(joined, whole, rtol=2e-5, atol=2e-5)
+
+
+def test_only_the_linear_machine_tells_capital_letters():
+  model, variables, state, tokens, starts = build_with_all()
+  read = functools.partial(model.apply, variables, method='features')
+  run = jax.jit(lambda *args: read(*args)[2])
+  other = np.where(tokens < 5, tokens + 5, tokens)  # A to a
+  first, linear = run(state, tokens, starts)
+  second, changed = run(state, other, starts)
+  np.testing.assert_array_equal(first, second)
+  assert abs(linear - changed).max() > 1e-3
+
+
+def test_the_share_of_a_vote():
+  rng = np.random.default_rng(0)
+  each = tuple(np.float32(rng.normal(size=(2, 4, 3))) for _ in range(2))
+  one, two = map(jax.nn.softmax, each)
+  made = jax.nn.softmax(classifier.vote(each, 0.6))
+  np.testing.assert_allclose(made, 0.4 * one + 0.6 * two, rtol=1e-5)

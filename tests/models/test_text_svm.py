@@ -43,6 +43,102 @@ def test_logits_of_texts_that_share_a_row_in_two_parts():
   np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
 
 
+SPELLED = (
+  b'Ab ',
+  b'ab ',
+  b'AB ',
+  b'7 ',
+  b'? ',
+  b'c ',
+  b'A ',
+  b'Cd',
+  b'e',
+  b'f',
+)
+LOWER = (0, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10)
+SHAPES = (
+  *(text_svm.CAPITAL, text_svm.LOWER, text_svm.CAPITALS, text_svm.NUMBER),
+  *(text_svm.OTHER, text_svm.LOWER, text_svm.CAPITAL, text_svm.CAPITAL),
+  *(text_svm.LOWER, text_svm.LOWER, text_svm.EMPTY),
+)
+# Openings of one and of two words, each with the boundary before.
+MORE = SIZES._replace(openings=2, case=text_svm.case_of((*SPELLED, b'')))
+
+
+def rows_of_text(ids):
+  """The rows of each token of a text, written out."""
+
+  def row(*parts):
+    mixed = parts[0]
+    for part in parts[1:]:
+      mixed = mixed % 65521 * 31337 + part
+    return V + mixed % N
+
+  lower, made = [LOWER[x] for x in ids], []
+  for t, token in enumerate(lower):
+    before = lower[t - 1] if t else V
+    own = [token, row(before, token)]
+    own.append(row(V + 1, SHAPES[ids[t]]))
+    own.append(row(V + 2, before, SHAPES[ids[t]]))
+    for k in (2, 3):
+      if t >= k:
+        own.append(row(V + 1 + k, *lower[:k], token))
+    made.append(own)
+  return made
+
+
+def test_the_case_of_tokens():
+  case = text_svm.case_of((*SPELLED, b''))
+  assert case.lower == LOWER and case.shapes == SHAPES
+
+
+@pytest.mark.parametrize('cuts', ((), (7,), (1, 2, 9), tuple(range(1, 17))))
+def test_openings_and_capitals_of_texts_in_parts(cuts):
+  rng = np.random.default_rng(3)
+  table = rng.normal(size=(V + N + 1, C))
+  lengths = 5, 1, 2, 6, 3
+  texts = [rng.integers(0, V, n).astype(np.int32) for n in lengths]
+  tokens = np.concatenate(texts)[None]
+  starts = np.zeros_like(tokens)
+  starts[0, np.cumsum((0, *lengths[:-1]))] = 1
+  machine = text_svm.Svm(MORE)
+  variables = {'params': {'table': np.float32(table)}}
+  run = jax.jit(functools.partial(machine.apply, variables))
+  state, made = machine.init_state(1), []
+  for part in zip(
+    np.split(tokens, cuts, 1), np.split(starts, cuts, 1), strict=True
+  ):
+    state, logits = run(state, *part)
+    made.append(logits[0])
+  expected = []
+  for ids in texts:
+    total, number = 0.0, 0
+    for rows in rows_of_text(ids):
+      total, number = total + table[rows].sum(0), number + len(rows)
+      expected.append(4 * (total / np.sqrt(number) + table[-1]))
+  np.testing.assert_allclose(
+    np.concatenate(made), expected, rtol=1e-5, atol=1e-5
+  )
+
+
+def test_the_fit_with_openings_and_capitals_is_the_minimum():
+  rng = np.random.default_rng(1)
+  texts = [rng.integers(0, V, n).astype(np.int32) for n in (4, 6, 3, 5, 7, 2)]
+  labels, c = np.array([0, 1, 2, 0, 1, 2]), 2.0
+  table = text_svm.fit(texts, labels, MORE, c)
+  X = np.zeros((len(texts), V + N + 1))
+  for n, ids in enumerate(texts):
+    rows = sum(rows_of_text(ids), [])
+    np.add.at(X[n], rows, len(rows) ** -0.5)
+    assert MORE.number(len(ids)) == len(rows)
+  X[:, -1] = 1
+  for k in range(C):
+    y = np.where(labels == k, 1, -1)
+    short = np.maximum(0, 1 - y * (X @ np.float64(table[:, k])))
+    gradient = table[:, k] - 2 * c * X.T @ (y * short)
+    np.testing.assert_allclose(gradient, 0, atol=2e-3)
+
+
 def test_the_largest_token_has_a_bucket():
   largest = np.int32(2**24 - 1)
   sizes = text_svm.Sizes(2**24, 2**16, 2)

@@ -144,7 +144,7 @@ def _of_text(bundle):
     errors.refuse(
       'task.name', task.name, '--format=onnx has no form of its outputs'
     )
-  model = classifier.from_config(config, vocabulary)
+  model = classifier.from_config(config, bundle.tokenizer)
   body = language_model.BODY
   return _Model(
     model.clone(body=_plain(model.body)),
