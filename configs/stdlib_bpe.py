@@ -35,6 +35,7 @@ def get_config():
 
   config.optimizer.name = 'muon'
   config.optimizer.learning_rate = 6e-3
+  config.optimizer.weight_decay = 0.1
   config.optimizer.multipliers = (('embedding/.*', 30.0),)
   config.optimizer.preconditioning = 'aol'
   config.optimizer.newton_schulz_steps = 3

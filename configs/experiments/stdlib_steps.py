@@ -6,6 +6,7 @@ One seed, on two idle cores: 'byte_pairs-wider' takes 20 minutes, and WIDTHS led
 to it. The seeds of stdlib.py are what the losses are compared by.
 """
 
+from configs.experiments import byte_pairs
 from rnn_jax.experiments import grid
 
 
@@ -23,9 +24,11 @@ def _wide(width, values, dropout, steps):
 
 
 WIDTHS = {
-  'byte_pairs-192': _wide(192, 56, 0.0, 6300),
-  'byte_pairs-192-dropout_.1': _wide(192, 56, 0.1, 6300),
-  'byte_pairs-256-dropout_.1': _wide(256, 80, 0.1, 5600),
+  'byte_pairs-192': _wide(192, 56, 0.0, 6300) | byte_pairs.NO_DECAY,
+  'byte_pairs-192-dropout_.1': _wide(192, 56, 0.1, 6300) | byte_pairs.NO_DECAY,
+  'byte_pairs-256-dropout_.1': _wide(256, 80, 0.1, 5600) | byte_pairs.NO_DECAY,
+  'byte_pairs-256-dropout_.15': _wide(256, 80, 0.15, 7400)
+  | byte_pairs.NO_DECAY,
 }
 
 
@@ -37,7 +40,7 @@ def get_grid():
     variants={
       'bytes': {},
       'byte_pairs': {'config': 'configs/stdlib_bpe.py'},
-      'byte_pairs-wider': _wide(256, 80, 0.15, 7400),
+      'byte_pairs-wider': _wide(256, 80, 0.15, 8000),
       **WIDTHS,
     },
     metrics=(('bits_per_byte', 'lower', 'bits per byte'),),
