@@ -12,8 +12,8 @@ whose number then takes the place of 2 t:
 * case: the letters' case of a token, by itself and with the token before. All
   other features are then of tokens in lower case.
 
-Before training, w and b are
-those of a support vector machine (SVM) for each class against all others,
+Before training, w and b are those of a support vector machine (SVM) for each
+class against all others,
 
     argmin (|w|^2 + b^2) / 2 + c sum_i max(0, 1 - y_i m(text_i))^2
 
@@ -93,7 +93,7 @@ class Sizes(NamedTuple):
     """Returns how many features a text of `count` tokens has."""
     total = (4 if self.case else 2) * count
     for k in range(2, self.first + 1):
-      # In this form for NumPy, JAX and numbers.
+      # A product, as `count` may be a number, NumPy's or JAX's.
       total = total + (count - k) * (count > k)
     return total
 
@@ -110,9 +110,9 @@ class Sizes(NamedTuple):
     """
     shapes = None
     if self.case:
-      np_or_jnp = jnp if isinstance(token, jax.Array) else np
-      lower = np_or_jnp.asarray((*self.case.lower, self.vocabulary), np.int32)
-      shapes = np_or_jnp.asarray(self.case.shapes, np.int32)[token]
+      asarray = jnp.asarray if isinstance(token, jax.Array) else np.asarray
+      lower = asarray((*self.case.lower, self.vocabulary), np.int32)
+      shapes = asarray(self.case.shapes, np.int32)[token]
       before, token = lower[before], lower[token]
       first = [lower[x] for x in first]
     rows = [(token, None), (self.bucket(before, token), None)]

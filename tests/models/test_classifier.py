@@ -112,7 +112,7 @@ def test_parts_of_a_text_with_letters_and_openings_equal_the_whole():
   np.testing.assert_allclose(joined, whole, rtol=2e-5, atol=2e-5)
 
 
-def test_only_the_linear_machine_tells_capital_letters():
+def test_only_the_linear_svm_reads_capital_letters():
   model, variables, state, tokens, starts = build_with_all()
   read = functools.partial(model.apply, variables, method='features')
   run = jax.jit(lambda *args: read(*args)[2])
