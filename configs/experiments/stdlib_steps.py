@@ -2,7 +2,7 @@
 
   python -m launch.experiments --grid=stdlib_steps --workdir=runs/stdlib_steps
 
-One seed, on two idle cores: 'byte_pairs-wider' takes 20 minutes, and WIDTHS led
+One seed, on two idle cores: 'byte_pairs-wider' takes 25 minutes, and WIDTHS led
 to it. The seeds of stdlib.py are what the losses are compared by.
 """
 
