@@ -75,11 +75,11 @@ SAME_TIME = {
     'cell.value_width': 32,
   },
 }
-NO_DECAY = {
-  'optimizer.weight_decay': 0.0,
+LITTLE_DECAY = {
+  'optimizer.weight_decay': 0.01,
   'optimizer.newton_schulz_format': 'float32',
 }
-STDLIB_BPE = NO_DECAY | {  # before its last changes
+STDLIB_BPE = LITTLE_DECAY | {  # before its last changes
   'config': 'configs/stdlib_bpe.py',
   'model.layers': 3,
   'model.unroll': 3,
@@ -124,7 +124,7 @@ ONE_CHANGE = {
 
 AGAIN = {  # of three layers in bfloat16, in the time of the config before it
   name: _steps(steps)
-  | NO_DECAY
+  | LITTLE_DECAY
   | {'config': 'configs/stdlib_bpe.py', 'model.layers': 3, 'model.unroll': 3}
   | own
   for name, steps, own in (

@@ -24,11 +24,13 @@ def _wide(width, values, dropout, steps):
 
 
 WIDTHS = {
-  'byte_pairs-192': _wide(192, 56, 0.0, 6300) | byte_pairs.NO_DECAY,
-  'byte_pairs-192-dropout_.1': _wide(192, 56, 0.1, 6300) | byte_pairs.NO_DECAY,
-  'byte_pairs-256-dropout_.1': _wide(256, 80, 0.1, 5600) | byte_pairs.NO_DECAY,
+  'byte_pairs-192': _wide(192, 56, 0.0, 6300) | byte_pairs.LITTLE_DECAY,
+  'byte_pairs-192-dropout_.1': _wide(192, 56, 0.1, 6300)
+  | byte_pairs.LITTLE_DECAY,
+  'byte_pairs-256-dropout_.1': _wide(256, 80, 0.1, 5600)
+  | byte_pairs.LITTLE_DECAY,
   'byte_pairs-256-dropout_.15': _wide(256, 80, 0.15, 7400)
-  | byte_pairs.NO_DECAY,
+  | byte_pairs.LITTLE_DECAY,
 }
 
 
