@@ -1,4 +1,4 @@
-"""The class of a series: four small GRU models in both directions.
+"""The class of a series: both directions of a recurrence, and a pool of states.
 
   python -m launch.train --config=configs/series_classification.py \\
       --workdir=runs/gestures
@@ -45,9 +45,6 @@ def get_config():
   config.data.batch_size = 16
   config.data.workers = 0
 
-  # The mean of four errs less than each of them.
-  config.task.members = 4
-  config.model.cell = 'gru'
   config.model.layers = 2
   config.model.width = 64
   config.model.bidirectional = True

@@ -3,7 +3,8 @@
   python -m launch.experiments --grid=configs/experiments/stdlib.py \\
       --workdir=runs/stdlib_seeds
 
-'byte_pairs-1600_steps' takes as long as 'byte_pairs', with five Newton-Schulz
+'byte_pairs-decay_.01' has the weight decay that the default job had before, and
+'byte_pairs-1600_steps' takes as long, with five Newton-Schulz
 steps instead of three and the norm before them as published, and its rate falls
 by a cosine instead of a line.
 """
@@ -20,6 +21,8 @@ def get_grid():
     variants={
       'bytes': {},
       'byte_pairs': {'config': 'configs/stdlib_bpe.py'},
+      'byte_pairs-decay_.01': byte_pairs.LITTLE_DECAY
+      | {'config': 'configs/stdlib_bpe.py'},
       'byte_pairs-1600_steps': byte_pairs.STDLIB_BPE
       | byte_pairs.ONE_CHANGE['config-embedding_30'],
     },

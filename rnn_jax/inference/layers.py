@@ -47,10 +47,11 @@ class LanguageModel(language_model.LanguageModel):
     state: Any,
     tokens_BxL: jax.Array,
     starts_BxL: jax.Array | None = None,
+    added_BxLxD: jax.Array | None = None,
   ) -> tuple[Any, jax.Array]:
     """Returns (state, the last block's outputs, BxLxD)."""
     position, old_states = state
-    position, x = self.read(position, tokens_BxL, starts_BxL)
+    position, x = self.read(position, tokens_BxL, starts_BxL, added_BxLxD)
     stream, states = period.begin(self, x), []
     for n, old in enumerate(old_states):
       layer = self.layer[n % len(self.layer)]

@@ -179,10 +179,10 @@ def vote(each: tuple[jax.Array, ...], share: float = 0.5) -> jax.Array:
   """
   if len(each) == 1:
     return each[0]
-  weights = 1 - share, share
+  logs = math.log(1 - share), math.log(share) if share else -math.inf
   logp = [
-    jax.nn.log_softmax(x.astype(jnp.float32)) + math.log(weight)
-    for x, weight in zip(each, weights, strict=True)
+    jax.nn.log_softmax(x.astype(jnp.float32)) + log
+    for x, log in zip(each, logs, strict=True)
   ]
   return jax.nn.logsumexp(jnp.stack(logp), 0)
 

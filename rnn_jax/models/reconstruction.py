@@ -58,9 +58,10 @@ class Reconstructor(language_model.LanguageModel):
     state: PyTree,
     tokens_BxL: jax.Array,
     starts_BxL: jax.Array | None = None,
+    added_BxLxD: jax.Array | None = None,
   ) -> tuple[PyTree, jax.Array]:
     """Returns (state, y_BxLxD)."""
-    state, x_BxLxD = super().hidden(state, tokens_BxL, starts_BxL)
+    state, x_BxLxD = super().hidden(state, tokens_BxL, starts_BxL, added_BxLxD)
     steps_BxL = _steps(tokens_BxL.shape, starts_BxL)
     e_BxLxD = positions.sinusoids(steps_BxL, self.config.width)
     y = reversal.from_last(x_BxLxD, starts_BxL) + e_BxLxD.astype(x_BxLxD.dtype)

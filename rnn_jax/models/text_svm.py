@@ -193,7 +193,7 @@ class Svm(nn.Module):
     count, count_BxLx1 = pooling.add_up(state.count_Bx1, ones, starts_BxL)
     place_BxL = count_BxLx1[..., 0].astype(jnp.int32) - 1
     first, first_KxBxL = self._first(state, tokens_BxL, place_BxL)
-    addends = 0.0
+    addends = jnp.zeros(())
     for rows_BxL, counts_BxL in self.sizes.features(
       before, tokens_BxL, place_BxL, first_KxBxL
     ):

@@ -76,7 +76,7 @@ class Config(config_lib.Task):
   # Whether only it tells capital letters from small ones.
   case: bool = config_lib.option(False, needs='task.svm')
   # Its part of the vote.
-  svm_share: float = config_lib.option(0.5, above=0, below=1, needs='task.svm')
+  svm_share: float = config_lib.option(0.5, below=1, needs='task.svm')
   # Buckets of embeddings of letters in a row, added to a token's; 0: none.
   grams: int = config_lib.option(
     0, minimum=0, maximum=2**24, needs=POOLED, excludes=UNSHARDED

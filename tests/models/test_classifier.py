@@ -129,3 +129,5 @@ def test_the_share_of_a_vote():
   one, two = map(jax.nn.softmax, each)
   made = jax.nn.softmax(classifier.vote(each, 0.6))
   np.testing.assert_allclose(made, 0.4 * one + 0.6 * two, rtol=1e-5)
+  alone = jax.nn.softmax(classifier.vote(each, 0.0))
+  np.testing.assert_allclose(alone, one, rtol=1e-5)
