@@ -43,8 +43,8 @@ def get_config():
   config.task.openings = 2
   config.task.case = True
 
-  # Of a word that is rare or new, the letters tell.
-  config.task.grams = 8192
+  # Rare words share character n-grams with others.
+  config.task.ngrams = 8192
 
   # Words. All that training has are tokens of their own if they fit in the
   # vocabulary; else the rarest are written in parts.

@@ -7,7 +7,7 @@ The file has the 5,452 training questions of Li and Roth, "Learning Question
 Classifiers" (2002), a `text` and one of six classes as its `label` in each row.
 configs/text_classification.py holds a tenth of them back for the test, and a
 tenth for validation. 'shipped' is that config. In 'words_and_pairs' its linear
-SVM has no other features and half of the vote, and the network no letters;
+SVM has no other features and half of the vote, and the network no n-grams;
 'network' is that one's network by itself, and 'small' has 4,096 tokens. Of the
 latter 'both_ways' reads the questions in both directions, 'lstm' and
 'simple_rnn' have other cells, and 'bayes' is a SimpleRNN in a residual block
@@ -23,7 +23,7 @@ WORDS_AND_PAIRS = {
   'task.pairs': 2**16,
   'task.openings': 0,
   'task.case': False,
-  'task.grams': 0,
+  'task.ngrams': 0,
   'data.lowercase': True,
   'data.vocabulary': 8192,
 }

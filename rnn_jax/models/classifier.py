@@ -7,8 +7,9 @@ With task.svm a linear SVM, text_svm.py, has half of the vote:
     logits_t = log((softmax(logits_t) + softmax(svm_t)) / 2)
 
 or task.svm_share of it rather than half. With task.case it reads which tokens
-have capital letters, and all else reads tokens in lower case. With task.grams
-a token's embedding has that of its letters added, grams.py.
+have capital letters, and all else reads tokens in lower case. With
+task.ngrams the embeddings of a token's character n-grams are added to its own,
+character_ngrams.py.
 
 Shapes: tokens BxL, logits BxLxC in float32, C classes. The logits of a step
 are those of the text so far; the state is constant in size. With
@@ -25,7 +26,7 @@ import jax.numpy as jnp
 
 from rnn_jax import config as config_lib
 from rnn_jax.data.text import tokenizer as tokenizer_lib
-from rnn_jax.models import grams
+from rnn_jax.models import character_ngrams
 from rnn_jax.models import language_model
 from rnn_jax.models import text_svm
 from rnn_jax.ops import pooling
@@ -36,7 +37,10 @@ LOGICAL_AXES = {
   'head/kernel': '_x_',
   'head/bias': '_',
   'table/embedding': '_x_',
-  **{f'letters/{path}': x for path, x in grams.LOGICAL_AXES.items()},
+  **{
+    f'ngram_table/{path}': x
+    for path, x in character_ngrams.LOGICAL_AXES.items()
+  },
   **{f'svm/{path}': x for path, x in text_svm.LOGICAL_AXES.items()},
 }
 
@@ -50,7 +54,7 @@ class Classifier(nn.Module):
   evidence: bool = False  # whether there is a table of class logits per token
   linear: text_svm.Sizes | None = None  # of the linear SVM
   share: float = 0.5  # of the vote, the linear SVM's
-  grams: int = 0  # buckets of embeddings of letters in a row
+  ngrams: int = 0  # rows of a table of character n-grams
   spelled: tuple[bytes, ...] = ()  # of each token, for these
 
   def setup(self) -> None:
@@ -67,11 +71,11 @@ class Classifier(nn.Module):
       )
     if self.linear:
       self.svm = text_svm.Svm(self.linear)
-    if self.grams:
+    if self.ngrams:
       options = self.body.config
-      self.letters = grams.Grams(
+      self.ngram_table = character_ngrams.CharacterNgrams(
         self.spelled,
-        self.grams,
+        self.ngrams,
         options.embedding_width or options.width,
         options.embedding_scale,
       )
@@ -104,10 +108,10 @@ class Classifier(nn.Module):
     that of the text so far, float32, BxLxD or BxLx3D.
     """
     inner, pool = state
-    letters = self.letters(tokens_BxL) if self.grams else None
+    added = self.ngram_table(tokens_BxL) if self.ngrams else None
     if self.linear and self.linear.case:
       tokens_BxL = jnp.asarray(self.linear.case.lower, jnp.int32)[tokens_BxL]
-    inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL, letters)
+    inner, x = self.body.hidden(inner, tokens_BxL, starts_BxL, added)
     last = self._last(x, starts_BxL) if self._is_bidirectional else None
     pool, y = pooling.pool(pool, x, self.pooling, starts_BxL, last)
     return (inner, pool), x, y
@@ -204,8 +208,8 @@ def from_config(
     task.evidence > 0,
     svm_sizes(config, tokenizer) if task.svm else None,
     task.svm_share,
-    task.grams,
-    tokenizer.spelled if task.grams else (),
+    task.ngrams,
+    tokenizer.spelled if task.ngrams else (),
   )
 
 

@@ -77,8 +77,8 @@ class Config(config_lib.Task):
   case: bool = config_lib.option(False, needs='task.svm')
   # Its part of the vote.
   svm_share: float = config_lib.option(0.5, below=1, needs='task.svm')
-  # Buckets of embeddings of letters in a row, added to a token's; 0: none.
-  grams: int = config_lib.option(
+  # Rows of the table of character n-grams' embeddings; 0: none.
+  ngrams: int = config_lib.option(
     0, minimum=0, maximum=2**24, needs=POOLED, excludes=UNSHARDED
   )
   # Weight of the text's loss.

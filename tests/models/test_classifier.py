@@ -80,12 +80,12 @@ def test_evidence_is_the_sum_over_the_tokens():
 
 @functools.cache
 def build_with_all():
-  """With a linear SVM of openings and capitals, and with letters."""
+  """With a linear SVM of openings and capitals, and with n-grams."""
   raw = tiny.raw_config('unused')
   raw.task.update(
     name='classification', svm=1.0, svm_share=0.6, openings=2, case=True
   )
-  raw.task.update(pairs=64, grams=50)
+  raw.task.update(pairs=64, ngrams=50)
   raw.data.classes = ('bad', 'fair', 'good')
   raw.model.layers = 1
   raw.recurrence.chunk_length = 4
@@ -100,7 +100,7 @@ def build_with_all():
   return model, variables, state, tokens, starts
 
 
-def test_parts_of_a_text_with_letters_and_openings_equal_the_whole():
+def test_parts_of_a_text_with_ngrams_and_openings_equal_the_whole():
   model, variables, state, tokens, starts = build_with_all()
   run = jax.jit(functools.partial(model.apply, variables))
   _, whole = run(state, tokens, starts)

@@ -1,11 +1,11 @@
-"""An embedding of the letters in a token: what alike words share.
+"""Embeddings of the character n-grams of a token, as words alike share them.
 
-    grams(token) = sum_i table[bucket(gram_i)] / sqrt(number of them)
+    e(token) = sum_i table[bucket(ngram_i)] / sqrt(number of them)
 
-of all 3, 4 and 5 characters in a row of '<token>' in lower case, up to MOST of
-them (Bojanowski et al., "Enriching Word Vectors with Subword Information",
-2017). A bucket is a hash. A token's are fixed, so that tokens are read one at
-a time as before. The boundary has none.
+of the 3-, 4- and 5-grams of '<token>' in lower case, up to MOST of them
+(Bojanowski et al., "Enriching Word Vectors with Subword Information", 2017). A
+bucket is a hash. They depend on the token alone, so that tokens are still read
+one at a time. The boundary has none.
 """
 
 import functools
@@ -18,10 +18,10 @@ import numpy as np
 
 LOGICAL_AXES = {'embedding': '_xD'}
 LENGTHS = 3, 4, 5
-MOST = 24  # of a token; the longest ones are left out
+MOST = 24  # n-grams of a token; shorter n first
 
 
-class Grams(nn.Module):
+class CharacterNgrams(nn.Module):
   """See the module's docstring; `spelled` are the bytes of each token."""
 
   spelled: tuple[bytes, ...]
@@ -52,12 +52,12 @@ def rows(spelled: tuple[bytes, ...], buckets: int) -> np.ndarray:
   """Returns the table's rows of each token, VxM, int32; -1 for none."""
   made = np.full((len(spelled), MOST), -1, np.int32)
   for token, text in enumerate(spelled):
-    own = [_hashed(x) % buckets for x in _grams(text)][:MOST]
+    own = [_hashed(x) % buckets for x in _ngrams(text)][:MOST]
     made[token, : len(own)] = own
   return made
 
 
-def _grams(text: bytes) -> Iterator[bytes]:
+def _ngrams(text: bytes) -> Iterator[bytes]:
   word = text.decode(errors='replace').strip().lower()
   if not word:
     return
