@@ -2,7 +2,7 @@
 
   python -m launch.experiments --grid=stdlib_steps --workdir=runs/stdlib_steps
 
-One seed, on two idle cores: 'byte_pairs-wider' takes 25 minutes, and WIDTHS led
+One seed, on two idle cores: 'byte_pairs-wider' takes 20 minutes, and WIDTHS led
 to it. The seeds of stdlib.py are what the losses are compared by.
 """
 
@@ -42,7 +42,8 @@ def get_grid():
     variants={
       'bytes': {},
       'byte_pairs': {'config': 'configs/stdlib_bpe.py'},
-      'byte_pairs-wider': _wide(256, 80, 0.15, 8000),
+      'byte_pairs-wider': _wide(256, 80, 0.15, 6200),
+      'byte_pairs-wider-longer': _wide(256, 80, 0.15, 8000),
       **WIDTHS,
     },
     metrics=(('bits_per_byte', 'lower', 'bits per byte'),),

@@ -60,6 +60,14 @@ class Task(Part):
     del run, step
     return self
 
+  def renewed(self, other: 'Task') -> dict[str, str]:
+    """Returns {parameter: why} of what another run's task has otherwise.
+
+    Such a parameter may fit by its shape: fine-tuning doesn't take it.
+    """
+    del other
+    return {}
+
 
 @dataclasses.dataclass(frozen=True)
 class Data(Part):

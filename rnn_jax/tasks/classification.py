@@ -110,6 +110,13 @@ class Config(config_lib.Task):
     """
     class_weights.check(self.class_weights, config.data.classes)
 
+  def renewed(self, other: config_lib.Task) -> dict[str, str]:
+    """Returns the SVM's table, if another run's SVM has other features."""
+    theirs = getattr(other, 'openings', 0), getattr(other, 'case', False)
+    if not self.svm or (self.openings, self.case) == theirs:
+      return {}
+    return {'svm/table': f'its task has {theirs[0]} openings, case={theirs[1]}'}
+
 
 make_examples = examples.Labelled  # workers import that file, and no jax
 check_documents = examples.check

@@ -236,7 +236,8 @@ def _match(source, ours, theirs, renewed):
 
 def _renewed(source, config, tokenizer):
   """Returns {name: why} of what fits by its shape only."""
-  renewed, theirs = {}, source.bundle.config.data.classes
+  renewed = config.task.renewed(source.bundle.config.task)
+  theirs = source.bundle.config.data.classes
   if config.data.classes != theirs:
     data = dataclasses.replace(config.data, classes=(*config.data.classes, ''))
     wider = dataclasses.replace(config, data=data)

@@ -213,6 +213,23 @@ def test_heads_of_other_classes_are_new(texts, source, tmp_path, monkeypatch):
     assert json.loads((folder / origin.NAME).read_text())['new'] == new
 
 
+def test_an_svm_of_other_features_is_new(
+  texts, source, tmp_path, monkeypatch
+):
+  tokenizer = bundle.read(source, 'latest').tokenizer
+  options = {'task.svm': 1.0, 'task.pairs': 16}
+  for openings, new in ((0, ['svm/table']), (2, [])):
+    theirs = options | {'task.openings': openings}
+    config = config_lib.parse(classifier(texts, **theirs))
+    like = bundle.like(config, tokenizer)
+    params = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), like)
+    begun, folder = (tmp_path / f'{x}-{openings}' for x in ('begun', 'run'))
+    bundle.write(bundle.Bundle(config, tokenizer, params), begun)
+    raw = classifier(texts, **options, **{'task.openings': 2})
+    started(monkeypatch, raw, folder, origin.Init(str(begun)))
+    assert json.loads((folder / origin.NAME).read_text())['new'] == new
+
+
 REFUSED = {
   'no run': (('/no/such/run',), {}, "--init_from='/no/such/run': .*no such"),
   'no checkpoint': (('RUN', '77'), {}, r"--init_from='.*no checkpoint of step"),
