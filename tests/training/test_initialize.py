@@ -213,9 +213,7 @@ def test_heads_of_other_classes_are_new(texts, source, tmp_path, monkeypatch):
     assert json.loads((folder / origin.NAME).read_text())['new'] == new
 
 
-def test_an_svm_of_other_features_is_new(
-  texts, source, tmp_path, monkeypatch
-):
+def test_an_svm_of_other_features_is_new(texts, source, tmp_path, monkeypatch):
   tokenizer = bundle.read(source, 'latest').tokenizer
   options = {'task.svm': 1.0, 'task.pairs': 16}
   for openings, new in ((0, ['svm/table']), (2, [])):
