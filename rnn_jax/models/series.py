@@ -9,12 +9,13 @@ level_t is log(scale_t / (|loc_t| + scale_t)) and the sign of loc_t;
 loc_t and scale_t are the mean and the mean absolute deviation of the window's
 observed readings, so that forecasts of c x + d are c y + d ("reversible
 instance normalization", Kim et al., 2022); without `normalize` they are 0 and
-1. The anchor is the forecast that the head corrects: the reading one season
-before, the last reading, or 0. The head and W_direct, a linear forecast from
-the window (Zeng et al., "Are Transformers Effective for Time Series
-Forecasting?", 2023), start at 0, so that an untrained model is the anchor. A
-head of counts has them in units of the window's mean, from 0. The stack is the
-one of a language model, and so is its state, which is constant in size.
+1. The anchor is the forecast that the head corrects (series_anchors.py): the
+reading one season before, unless the config says otherwise. The head and
+W_direct, a linear forecast from the window (Zeng et al., "Are Transformers
+Effective for Time Series Forecasting?", 2023), start at 0, so that an untrained
+model is the anchor. A head of counts has them in units of the window's mean,
+from 0. The stack is the one of a language model, and so is its state, which is
+constant in size.
 
 With covariates (data/series/covariates.py) u_t has W_c [c_t, observed], too,
 c_t those of the step, and the sum of its categories' embeddings. What is known
@@ -52,11 +53,11 @@ from rnn_jax.data.text import tokenizer as tokenizer_lib
 from rnn_jax.models import blocks
 from rnn_jax.models import forecast_heads
 from rnn_jax.models import language_model
+from rnn_jax.models import series_anchors
 from rnn_jax.models import stack
 from rnn_jax.ops import precision
 
 PyTree = Any
-ANCHORS = 'season', 'last', 'none'
 EFFECTS = 16  # units between what is known of a reading and its effect
 LEVEL = 0.01  # of the mean size of readings, in the scale of a flat window
 TINY = 1e-6  # the least scale, in scaled readings
@@ -316,18 +317,10 @@ class Forecaster(nn.Module):
     self, z_BxLxTxW: jax.Array, observed_BxLxTxW: jax.Array
   ) -> jax.Array:
     """Returns the forecasts that the head corrects, BxLxTxH."""
-    W, H, season = self.sizes.window, self.sizes.horizon, self.sizes.season
-    if self.anchor == 'none':
-      return jnp.zeros((*z_BxLxTxW.shape[:3], H), jnp.float32)
-    season = season if self.anchor == 'season' else 1
-    at = W - season + jnp.arange(H) % season
-    # The latest reading stands for one that is missing a season before.
-    last = jnp.argmax(
-      jnp.where(observed_BxLxTxW, jnp.arange(1, W + 1)[None, None, None], 0), -1
+    season, horizon = self.sizes.season, self.sizes.horizon
+    return series_anchors.forecasts(
+      self.anchor, z_BxLxTxW, observed_BxLxTxW, season, horizon
     )
-    latest = jnp.take_along_axis(z_BxLxTxW, last[..., None], -1)
-    known = jnp.take(observed_BxLxTxW, at, axis=-1)
-    return jnp.where(known, jnp.take(z_BxLxTxW, at, axis=-1), latest)
 
 
 def masked(covariates: jax.Array) -> jax.Array:

@@ -35,6 +35,7 @@ from rnn_jax.models import blocks
 from rnn_jax.models import experts
 from rnn_jax.models import forecast_heads
 from rnn_jax.models import series
+from rnn_jax.models import series_anchors
 from rnn_jax.models import series_ensemble
 from rnn_jax.models import series_linear
 from rnn_jax.tasks import base
@@ -129,12 +130,13 @@ class Config(config_lib.Task):
         f"task.unit='season' compares readings data.season={data.season} "
         "apart: give more, or task.unit='window'",
       )
-    if self.anchor == 'season' and data.window < data.season:
+    least = series_anchors.least_window(self.anchor, data.season, data.horizon)
+    if data.window < least:
       errors.refuse(
         'data.window',
         data.window,
-        f"task.anchor='season' sees the last season: give data.season="
-        f"{data.season} or more, or task.anchor='last'",
+        f'task.anchor={self.anchor!r} sees {least} readings, of data.season='
+        f"{data.season}: give as many or more, or task.anchor='last'",
       )
 
 
