@@ -1,4 +1,4 @@
-"""The class of a series: both directions of a recurrence, and a pool of states.
+"""The class of a series: four small GRU models in both directions.
 
   python -m launch.train --config=configs/series_classification.py \\
       --workdir=runs/gestures
@@ -32,8 +32,10 @@ def get_config():
     task='series_classification', source='labelled_series'
   )
 
-  # The last, the largest and the mean state of a series decide its class.
+  # The last, the largest and the mean state of a series decide its class, and
+  # the mean of four models' outputs.
   config.task.pooling = 'concat'
+  config.task.members = 4
 
   # A step sees the last readings of each channel: a causal convolution.
   config.data.path = str(SAMPLE)
@@ -45,6 +47,7 @@ def get_config():
   config.data.batch_size = 16
   config.data.workers = 0
 
+  config.model.cell = 'gru'
   config.model.layers = 2
   config.model.width = 64
   config.model.bidirectional = True

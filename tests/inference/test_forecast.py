@@ -58,10 +58,14 @@ def same(a, b):
 
 
 @pytest.mark.parametrize(
-  ('scaling', 'head'), (('window', 'quantiles'), ('standard', 'student_t'))
+  'changes',
+  (
+    {'data.scaling': 'window'},
+    {'data.scaling': 'standard', 'task.head': 'student_t'},
+    {'task.anchor': 'seasonal_ar', 'data.window': 24},
+  ),
 )
-def test_a_stream_is_the_series_read_from_its_start(path, scaling, head):
-  changes = {'data.scaling': scaling, 'task.head': head}
+def test_a_stream_is_the_series_read_from_its_start(path, changes):
   model = model_lib.Model(series.bundle(path, **changes))
   readings = one().y.to_numpy()
 
@@ -112,7 +116,10 @@ def test_a_series_does_not_depend_on_the_others_nor_on_its_order(model):
   assert together.ds[0] == '2026-01-03 12:00'
 
 
-def test_many_series_have_the_bits_of_each_by_itself(model):
+@pytest.mark.parametrize('anchor', ('season', 'seasonal_ar'))
+def test_many_series_have_the_bits_of_each_by_itself(path, anchor):
+  changes = {'task.anchor': anchor, 'data.window': 24}
+  model = model_lib.Model(series.bundle(path, **changes))
   rng = np.random.default_rng(5)
   frame = series.frame(19, 70, seed=8)
   lengths = dict(
