@@ -3,20 +3,21 @@
     season         y_{t+h} = the reading of the same place a season before
     last           y_{t+h} = y_t
     none           y_{t+h} = 0, the mean of a normalized window
-    seasonal_ar    y_{t+h} = sum_j w_{k,j} y_{t+h-m(k+j)}      j = 0 ... J-1
+    seasonal_ar    y_{t+h} = mean over J of sum_{j<J} w_{k,j} y_{t+h-m(k+j)}
 
 `seasonal_ar` is a seasonal autoregression (Box and Jenkins, "Time Series
 Analysis: Forecasting and Control", 1970) of the window alone, m the season. The
 readings of the k-th season to come are regressed on those of J seasons before
-them, J half of the seasons in the window, so that a day may resemble both the
-last one and that of a week ago:
+them, so that a day may resemble both the last one and that of a week ago:
 
     w_k = argmin_w sum_s (z_s - sum_j w_j z_{s-m(k+j)})^2 + c |w - e_0|^2
 
 with z the normalized window, a missing reading 0, and c = RIDGE times the mean
-of the regressors' sums of squares. Without a pattern to be seen
-that is 'season'. It has no parameters and no state, so that a new series has it
-from its first window on.
+of the regressors' sums of squares: without a pattern to be seen that is
+'season'. The forecast is the mean of those of three J, a quarter, a half and
+three quarters of the seasons in the window: they err differently, as the more
+regressors there are the fewer readings tell their weights. It has no parameters
+and no state, so that a new series has it from its first window on.
 """
 
 import math
@@ -25,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 KINDS = 'season', 'seasonal_ar', 'last', 'none'
-RIDGE = 0.03  # of the mean of the regressors' sums of squares
+RIDGE = 0.01  # of the mean of the regressors' sums of squares
 TINY = 1e-6  # of a flat window
 
 
@@ -73,23 +74,34 @@ def _autoregression(z_BxLxTxW, season, horizon):
   z = z_BxLxTxW[..., -S * season :].astype(jnp.float32)
   z_BxLxTxSxM = z.reshape(*z.shape[:-1], S, season)
   product_BxLxTxSxS = jnp.einsum('...sm,...rm->...sr', z_BxLxTxSxM, z_BxLxTxSxM)
-  made = [
-    _season_to_come(z_BxLxTxSxM, product_BxLxTxSxS, k)
-    for k in range(1, math.ceil(horizon / season) + 1)
-  ]
+  made = []
+  for k in range(1, math.ceil(horizon / season) + 1):
+    each = [
+      _regressed(z_BxLxTxSxM, product_BxLxTxSxS, k, J) for J in orders(S, k)
+    ]
+    made.append(sum(each[1:], each[0]) / len(each))
   return jnp.concatenate(made, -1)[..., :horizon]
 
 
-def _season_to_come(z_BxLxTxSxM, product_BxLxTxSxS, k):
-  """Returns the forecast of the k-th season to come, BxLxTxM."""
+def orders(S: int, k: int) -> list[int]:
+  """Returns each J of 'seasonal_ar'.
+
+  Args:
+    S: seasons in the window, more than k.
+    k: the season to come, from 1.
+  """
+  return [min(max(part * S // 4, 1), S - k) for part in (1, 2, 3)]
+
+
+def _regressed(z_BxLxTxSxM, product_BxLxTxSxS, k, J):
+  """Returns the forecast of the k-th season to come from J, BxLxTxM."""
   S = z_BxLxTxSxM.shape[-2]
-  J = S // 2
   square, cross = jnp.float32(0), jnp.float32(0)
   for s in range(k + J - 1, S):  # each season with all its regressors
     own = slice(s - k - J + 1, s - k + 1)
     square += product_BxLxTxSxS[..., own, own]
     cross += product_BxLxTxSxS[..., s, own]
-  # Of the regressors the last is the latest: that of w_{k,0}.
+  # The last regressor is the latest one: that of w_{k,0}.
   c = RIDGE / J * jnp.trace(square, axis1=-2, axis2=-1)[..., None] + TINY
   square += c[..., None] * jnp.eye(J)[None, None, None]
   cross = jnp.concatenate([cross[..., :-1], cross[..., -1:] + c], -1)

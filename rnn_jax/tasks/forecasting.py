@@ -56,7 +56,9 @@ class Config(config_lib.Task):
   # Levels that head 'quantiles' learns, and that evaluations show.
   quantiles: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
   # The forecast that the model corrects.
-  anchor: str = config_lib.option('season', choices='models.series_anchors:KINDS')
+  anchor: str = config_lib.option(
+    'season', choices='models.series_anchors:KINDS'
+  )
   # Of readings in the loss.
   unit: str = config_lib.option('window', choices=UNITS)
   # Steps from one that training has a loss of to the next.

@@ -24,23 +24,26 @@ def run(kind, z, season, horizon):
 def seasonal_ar(z_W, season, horizon):
   """By the equation: least squares with a row for each term of the penalty."""
   S = len(z_W) // season
-  J = S // 2
   z_W = np.float64(z_W[-S * season :])
-  made = []
-  for h in range(1, horizon + 1):
+
+  def forecast(h, J):
     k = math.ceil(h / season)
+    J = min(max(J, 1), S - k)
     places = np.arange(season * (k + J - 1), S * season)
     lags = season * (k + np.arange(J))
     x = z_W[places[:, None] - lags]
     c = series_anchors.RIDGE * np.sum(x**2) / J + series_anchors.TINY
-    first = np.eye(J)[0]
     w, *_ = np.linalg.lstsq(
       np.concatenate([x, np.sqrt(c) * np.eye(J)]),
-      np.concatenate([z_W[places], np.sqrt(c) * first]),
+      np.concatenate([z_W[places], np.sqrt(c) * np.eye(J)[0]]),
       rcond=None,
     )
-    made.append(w @ z_W[S * season + h - 1 - lags])
-  return np.array(made)
+    return w @ z_W[S * season + h - 1 - lags]
+
+  parts = S // 4, S // 2, 3 * S // 4
+  return np.array(
+    [np.mean([forecast(h, J) for J in parts]) for h in range(1, horizon + 1)]
+  )
 
 
 @settings(max_examples=15, deadline=None)
