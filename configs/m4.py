@@ -18,7 +18,7 @@ training chooses the checkpoint, and has chosen all that is below, too.
 from rnn_jax import config as config_lib
 
 PARTS = {
-  # A step sees four weeks. The forecast is the mean of four narrow models'.
+  # A step sees four weeks, which tell how the next days resemble earlier ones.
   'hourly': {
     'data.season': 24,
     'data.horizon': 48,
@@ -27,11 +27,12 @@ PARTS = {
     'data.length': 1024,
     'data.buckets': 1,
     'data.batch_size': 16,
-    'task.ridge': 0.01,
-    'task.members': 4,
+    'task.anchor': 'seasonal_ar',
+    'task.unit': 'season',
+    'task.loss_every': 4,
     'model.width': 64,
-    'optimizer.learning_rate': 3e-3,
-    'train.steps': 400,
+    'optimizer.learning_rate': 1e-3,
+    'train.steps': 200,
     'train.checkpoint_every': 50,
     'evaluate.every': 50,
   },
@@ -70,7 +71,7 @@ def get_config(part='hourly'):
   config.model.layers = 2
   config.model.dropout = 0.1
 
-  # The linear map begins as that of least squares, and needs small steps.
+  # A linear map that begins as that of least squares needs small steps.
   config.optimizer.learning_rate = 2e-3
   config.optimizer.multipliers = (('.*direct.*', 0.05),)
   config.optimizer.ema_decay = 0.98
