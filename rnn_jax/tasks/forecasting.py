@@ -123,7 +123,7 @@ class Config(config_lib.Task):
         f'task.head={self.head!r} has a loss in nats, which has no unit: give '
         "'window'",
       )
-    if not data.holds_series or not data.window:
+    if not (data.holds_series and data.window and data.season):
       return  # not resolved yet
     if self.unit == 'season' and data.window <= data.season:
       errors.refuse(

@@ -453,6 +453,15 @@ def test_batches_resume_at_any_number(path):
       assert (x is None and y is None) or np.array_equal(x, y, equal_nan=True)
 
 
+@pytest.mark.parametrize('anchor', ('season', 'seasonal_ar'))
+def test_a_window_is_checked_when_the_season_is_known(path, anchor):
+  given = {'data.season': 0, 'data.window': 3, 'task.anchor': anchor}
+  raw = series.raw_config(path, **given)
+  config_lib.parse(raw)
+  with pytest.raises(errors.InputError, match=r'data\.window=3: task\.anchor'):
+    series.corpus(raw)
+
+
 @pytest.mark.parametrize(
   ('changes', 'message'),
   (
