@@ -15,9 +15,10 @@ them, so that a day may resemble both the last one and that of a week ago:
 with z the normalized window, a missing reading 0, and c = RIDGE times the mean
 of the regressors' sums of squares: without a pattern to be seen that is
 'season'. The forecast is the mean of those of three J, a quarter, a half and
-three quarters of the seasons in the window: they err differently, as the more
-regressors there are the fewer readings tell their weights. It has no parameters
-and no state, so that a new series has it from its first window on.
+three quarters of the seasons in the window (SEASONS at most): they err
+differently, as the more regressors there are the fewer readings tell their
+weights. It has no parameters and no state, so that a new series has it from its
+first window on.
 """
 
 import math
@@ -28,6 +29,7 @@ import jax.numpy as jnp
 KINDS = 'season', 'seasonal_ar', 'last', 'none'
 RIDGE = 0.01  # of the mean of the regressors' sums of squares
 TINY = 1e-6  # of a flat window
+SEASONS = 56  # of a window that 'seasonal_ar' reads, at most
 
 
 def least_window(kind: str, season: int, horizon: int) -> int:
@@ -69,8 +71,8 @@ def forecasts(
 
 
 def _autoregression(z_BxLxTxW, season, horizon):
-  """Returns the forecasts of 'seasonal_ar'; S seasons are in the window."""
-  S = z_BxLxTxW.shape[-1] // season
+  """Returns the forecasts of 'seasonal_ar', from the last S seasons."""
+  S = min(z_BxLxTxW.shape[-1] // season, SEASONS)
   z = z_BxLxTxW[..., -S * season :].astype(jnp.float32)
   z_BxLxTxSxM = z.reshape(*z.shape[:-1], S, season)
   product_BxLxTxSxS = jnp.einsum('...sm,...rm->...sr', z_BxLxTxSxM, z_BxLxTxSxM)

@@ -132,6 +132,12 @@ class Config(config_lib.Task):
         f"task.unit='season' compares readings data.season={data.season} "
         "apart: give more, or task.unit='window'",
       )
+    if self.anchor == 'seasonal_ar' and data.season == 1:
+      errors.refuse(
+        'task.anchor',
+        self.anchor,
+        "data.season=1: give a season of several readings, or 'last'",
+      )
     least = series_anchors.least_window(self.anchor, data.season, data.horizon)
     if data.window < least:
       errors.refuse(

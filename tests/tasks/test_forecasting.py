@@ -472,6 +472,10 @@ def test_a_window_is_checked_when_the_season_is_known(path, anchor):
       {'task.anchor': 'seasonal_ar', 'data.horizon': 7},
       "data.window=8: task.anchor='seasonal_ar' sees 24 readings",
     ),
+    (
+      {'task.anchor': 'seasonal_ar', 'data.season': 1},
+      "task.anchor='seasonal_ar': data.season=1",
+    ),
     ({'data.horizon': 60}, r'data.held_out=\(1, 1\): none of 3 series'),
     ({'data.frequency': 'hourly'}, "data.frequency='hourly'"),
     ({'data.tokenizer': 'bpe'}, 'data.tokenizer'),
