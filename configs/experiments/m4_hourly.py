@@ -5,10 +5,9 @@
       --set=data.test_path=PATH/Hourly-test.csv
 
 The config is configs/m4.py, whose cell is SimpleRNN. 'anchor' is the seasonal
-autoregression that it corrects, left as it is; SEASON corrects the day before by
-a linear map and the mean of four networks.
-Settings were chosen on the validation split, the last 48 hours of training; the
-test has chosen nothing.
+autoregression that it corrects, left as it is; SEASON corrects the day before
+by a linear map and the mean of four networks. Settings were chosen on the
+validation split, the last 48 hours of training; the test has chosen nothing.
 """
 
 from rnn_jax.experiments import grid
