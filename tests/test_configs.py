@@ -90,7 +90,7 @@ OWN_DATA = {
     'data.path': '{folder}/series.csv',
     'data.test_path': '{folder}/later.csv',
     'data.horizon': 4,
-    'data.window': 24,
+    'data.window': 96,
   },
   'memory_lab': TEXT | {'data.vocabulary': 300},
   'published': TEXT | {'data.vocabulary': 300},
