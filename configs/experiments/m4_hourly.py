@@ -45,6 +45,7 @@ def get_grid():
       ('owa', 'lower', 'OWA'),
       ('smape', 'lower', 'sMAPE'),
       ('mase', 'lower', 'MASE'),
+      ('msis', 'lower', 'MSIS'),
     ),
     split='test',
     notes={'winner': {'owa': 0.440, 'smape': 9.328, 'mase': 0.893}},
