@@ -61,9 +61,10 @@ class Task(Part):
     return self
 
   def renewed(self, other: 'Task') -> dict[str, str]:
-    """Returns {parameter: why} of what another run's task has otherwise.
+    """Returns {parameter: why} of those that mean something else there.
 
-    Such a parameter may fit by its shape: fine-tuning doesn't take it.
+    Fine-tuning doesn't take them from a run with the task `other`, even if
+    their shapes match.
     """
     del other
     return {}

@@ -1,4 +1,4 @@
-"""Embeddings of the character n-grams of a token, as words alike share them.
+"""Embeddings of a token's character n-grams, which similar words share.
 
     e(token) = sum_i table[bucket(ngram_i)] / sqrt(number of them)
 
@@ -18,7 +18,7 @@ import numpy as np
 
 LOGICAL_AXES = {'embedding': '_xD'}
 LENGTHS = 3, 4, 5
-MOST = 24  # n-grams of a token; shorter n first
+MOST = 24  # n-grams of a token; the shortest are taken first
 
 
 class CharacterNgrams(nn.Module):

@@ -7,8 +7,8 @@ With task.svm a linear SVM, text_svm.py, has half of the vote:
     logits_t = log((softmax(logits_t) + softmax(svm_t)) / 2)
 
 or task.svm_share of it rather than half. With task.case it reads which tokens
-have capital letters, and all else reads tokens in lower case. With
-task.ngrams the embeddings of a token's character n-grams are added to its own,
+have capital letters, and all else reads tokens in lower case. With task.ngrams
+a token's embedding also has those of its character n-grams added to it,
 character_ngrams.py.
 
 Shapes: tokens BxL, logits BxLxC in float32, C classes. The logits of a step

@@ -79,19 +79,14 @@ def _autoregression(z_BxLxTxW, season, horizon):
   made = []
   for k in range(1, math.ceil(horizon / season) + 1):
     each = [
-      _regressed(z_BxLxTxSxM, product_BxLxTxSxS, k, J) for J in orders(S, k)
+      _regressed(z_BxLxTxSxM, product_BxLxTxSxS, k, J) for J in _orders(S, k)
     ]
     made.append(sum(each[1:], each[0]) / len(each))
   return jnp.concatenate(made, -1)[..., :horizon]
 
 
-def orders(S: int, k: int) -> list[int]:
-  """Returns each J of 'seasonal_ar'.
-
-  Args:
-    S: seasons in the window, more than k.
-    k: the season to come, from 1.
-  """
+def _orders(S, k):
+  """Returns each J for the k-th season to come, from S seasons."""
   return [min(max(part * S // 4, 1), S - k) for part in (1, 2, 3)]
 
 

@@ -9,8 +9,8 @@ whose number then takes the place of 2 t:
 
 * openings: what a text begins with, its first word up to that many, with each
   later token. A question's kind is in "how many" and in what it is about.
-* case: whether a token is capitalized, in capitals or a number, by itself and
-  with the token before. All other features are then of tokens in lower case.
+* case: whether a token is capitalized, all capitals or a number, alone and with
+  the token before it. All other features are then of tokens in lower case.
 
 Before training, w and b are those of a support vector machine (SVM) for each
 class against all others,

@@ -39,6 +39,7 @@ FORECASTERS = {  # the options, and the columns beside
     series.with_covariates,
   ),
   'members': ({'task.members': 2}, None),
+  'seasonal_ar': ({'task.anchor': 'seasonal_ar', 'data.window': 24}, None),
 }
 
 
