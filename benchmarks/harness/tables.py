@@ -47,6 +47,19 @@ def newest(rows: Iterable[Row], of_one_device: bool = True) -> dict[str, Rows]:
 newest_of_any_device = functools.partial(newest, of_one_device=False)
 
 
+def newest_by_device(rows: Iterable[Row]) -> dict[str, Rows]:
+  """The newest row of each case, by device: each has a report of its own."""
+  rows = list(rows)
+  devices = dict.fromkeys(row['device'] for row in rows)
+  own = {
+    device: newest(row for row in rows if row['device'] == device)
+    for device in devices
+  }
+  return {
+    device: cases for device, made in own.items() for cases in made.values()
+  }
+
+
 def _platform(row):
   return row.get('platform', 'cpu')
 

@@ -135,6 +135,12 @@ def _write(path, kind, sizes):
   writer.close()
 
 
+def _has_amx():
+  """Returns whether llama.cpp packs weights of 8 and 4 bits for AMX here."""
+  info = pathlib.Path('/proc/cpuinfo')
+  return info.exists() and 'amx_int8' in info.read_text()
+
+
 @contextlib.contextmanager
 def _opened(path, rows) -> Iterator[Any]:
   """Yields a function that writes so many tokens of each row."""
@@ -143,9 +149,10 @@ def _opened(path, rows) -> Iterator[Any]:
   lib.llama_backend_init()
   quiet = lib.llama_log_callback(lambda level, text, data: None)
   lib.llama_log_set(quiet, None)
-  model = lib.llama_model_load_from_file(
-    str(path).encode(), lib.llama_model_default_params()
-  )
+  kept = lib.llama_model_default_params()
+  if rows > 1 and _has_amx():  # its kernels of several rows end the process
+    kept.use_extra_bufts = False
+  model = lib.llama_model_load_from_file(str(path).encode(), kept)
   options = lib.llama_context_default_params()
   options.n_ctx = 4096 * rows
   options.n_batch = options.n_ubatch = max(rows, 32)

@@ -29,6 +29,21 @@ def test_the_newest_row_counts_but_a_missing_peer_hides_none():
   assert chosen['cpu']['c']['error'] == 'no torch'
 
 
+def test_rows_by_device_keep_each_device_s_newest():
+  rows = [
+    made.row('a', 1.0, device='one'),
+    made.row('b', 2.0, device='one'),
+    made.row('a', 3.0, device='two'),
+    made.row('a', 4.0, device='one'),
+  ]
+  chosen = tables.newest_by_device(rows)
+  medians = {
+    device: {name: row['median'] for name, row in cases.items()}
+    for device, cases in chosen.items()
+  }
+  assert medians == {'one': {'b': 2.0, 'a': 4.0}, 'two': {'a': 3.0}}
+
+
 def test_a_table_has_a_line_for_each_row_and_errors_in_their_place():
   rows = {'good': made.row('good', 2.0), 'bad': made.failed('bad', 'x | y')}
   columns = {'time': tables.timed, 'least': lambda row: str(row['min'])}
