@@ -149,10 +149,10 @@ def _opened(path, rows) -> Iterator[Any]:
   lib.llama_backend_init()
   quiet = lib.llama_log_callback(lambda level, text, data: None)
   lib.llama_log_set(quiet, None)
-  kept = lib.llama_model_default_params()
+  loading_options = lib.llama_model_default_params()
   if rows > 1 and _has_amx():  # its kernels of several rows end the process
-    kept.use_extra_bufts = False
-  model = lib.llama_model_load_from_file(str(path).encode(), kept)
+    loading_options.use_extra_bufts = False
+  model = lib.llama_model_load_from_file(str(path).encode(), loading_options)
   options = lib.llama_context_default_params()
   options.n_ctx = 4096 * rows
   options.n_batch = options.n_ubatch = max(rows, 32)
