@@ -49,14 +49,13 @@ newest_of_any_device = functools.partial(newest, of_one_device=False)
 
 def newest_by_device(rows: Iterable[Row]) -> dict[str, Rows]:
   """The newest row of each case, by device: each has a report of its own."""
-  rows = list(rows)
-  devices = dict.fromkeys(row['device'] for row in rows)
-  own = {
-    device: newest(row for row in rows if row['device'] == device)
-    for device in devices
-  }
+  of_devices: dict[str, list[Row]] = {}
+  for row in rows:
+    of_devices.setdefault(row['device'], []).append(row)
   return {
-    device: cases for device, made in own.items() for cases in made.values()
+    device: cases
+    for device, own in of_devices.items()
+    for cases in newest(own).values()
   }
 
 

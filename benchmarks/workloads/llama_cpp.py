@@ -47,7 +47,7 @@ def decoding(
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, MODEL)
     size = write_model(path, format, sizes)
-    with _opened(path, rows) as write:
+    with _opened(path, rows, _repacks(format, rows)) as write:
       values = measure.repeat(lambda: write(new_tokens), repeats)
   rate = rows * new_tokens / values['median']
   return values | {'tokens_per_second': rate, 'bytes': size}
@@ -135,14 +135,18 @@ def _write(path, kind, sizes):
   writer.close()
 
 
-def _has_amx():
-  """Returns whether llama.cpp packs weights of 8 and 4 bits for AMX here."""
+def _repacks(format, rows):
+  """Returns whether llama.cpp may pack the weights again for the processor.
+
+  In 8 and 4 bits its form for AMX ends the process where several rows write.
+  """
   info = pathlib.Path('/proc/cpuinfo')
-  return info.exists() and 'amx_int8' in info.read_text()
+  has_amx = info.exists() and 'amx_int8' in info.read_text()
+  return rows == 1 or not has_amx or format not in ('int8_blocks', 'int4')
 
 
 @contextlib.contextmanager
-def _opened(path, rows) -> Iterator[Any]:
+def _opened(path, rows, repacks=True) -> Iterator[Any]:
   """Yields a function that writes so many tokens of each row."""
   import llama_cpp as lib
 
@@ -150,8 +154,7 @@ def _opened(path, rows) -> Iterator[Any]:
   quiet = lib.llama_log_callback(lambda level, text, data: None)
   lib.llama_log_set(quiet, None)
   loading_options = lib.llama_model_default_params()
-  if rows > 1 and _has_amx():  # its kernels of several rows end the process
-    loading_options.use_extra_bufts = False
+  loading_options.use_extra_bufts = repacks
   model = lib.llama_model_load_from_file(str(path).encode(), loading_options)
   options = lib.llama_context_default_params()
   options.n_ctx = 4096 * rows
